@@ -1,0 +1,22 @@
+# Every dependency, and what it is for (README.md has the same list).
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)                        # messages
+find_package(dnnl REQUIRED)                       # arithmetic of the CPU back end (oneDNN)
+find_package(ZLIB REQUIRED)                       # .gz datasets
+set(HDF5_PREFER_PARALLEL OFF)
+find_package(HDF5 REQUIRED COMPONENTS C)          # checkpoints and HDF5 datasets
+if(ANNULUS_BUILD_TOOLS)
+  find_package(CLI11 REQUIRED)                    # command lines
+endif()
+if(ANNULUS_BUILD_TOOLS OR ANNULUS_BUILD_TESTS OR ANNULUS_BUILD_BENCH)
+  find_package(nlohmann_json REQUIRED)            # configuration files, metrics, reports
+endif()
+if(ANNULUS_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(ANNULUS_BUILD_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
+if(ANNULUS_HAS_CUDA)
+  find_package(CUDAToolkit REQUIRED)              # runtime (linked statically: no driver needed to start), cuBLAS
+endif()

@@ -1,0 +1,67 @@
+# What is built and how. ANNULUS_HAS_CUDA says afterwards whether CUDA is in the build.
+set(ANNULUS_CUDA AUTO CACHE STRING "Build with CUDA: AUTO (if nvcc is found), ON or OFF")
+set_property(CACHE ANNULUS_CUDA PROPERTY STRINGS AUTO ON OFF)
+option(ANNULUS_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(ANNULUS_BUILD_BENCH "Build the benches" ${PROJECT_IS_TOP_LEVEL})
+option(ANNULUS_BUILD_TOOLS "Build annulus-train and the other programs" ON)
+option(ANNULUS_WARNINGS_AS_ERRORS "Fail on any compiler warning" OFF)
+set(ANNULUS_SANITIZE "" CACHE STRING "Sanitizers to build with, for instance address,undefined or thread")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Exact reproducibility: no contraction that differs between compilers, no fast-math.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+
+set(ANNULUS_HAS_CUDA OFF)
+set(ANNULUS_CUDA_REASON "switched off by ANNULUS_CUDA=OFF")
+if(ANNULUS_CUDA STREQUAL "AUTO" OR ANNULUS_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      # Machine code for A100 and H100/H200, and PTX for later devices.
+      set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+    endif()
+    enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    set(ANNULUS_HAS_CUDA ON)
+    set(ANNULUS_CUDA_REASON "nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
+  elseif(ANNULUS_CUDA STREQUAL "AUTO")
+    set(ANNULUS_CUDA_REASON "nvcc was not found")
+  else()
+    message(FATAL_ERROR "ANNULUS_CUDA=ON, but nvcc was not found; put it on PATH or set CMAKE_CUDA_COMPILER")
+  endif()
+endif()
+
+# One library per row of the include rule (docs/design.md). annulus_add_library(NAME SOURCES...)
+function(annulus_add_library name)
+  add_library(${name} ${ARGN})
+  target_compile_definitions(${name} PRIVATE ANNULUS_HAS_CUDA=$<BOOL:${ANNULUS_HAS_CUDA}>)
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                            $<INSTALL_INTERFACE:include/annulus>)
+  annulus_warnings(${name})
+endfunction()
+
+function(annulus_warnings name)
+  target_compile_options(${name} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>)
+  if(ANNULUS_WARNINGS_AS_ERRORS)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+                                           $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+  endif()
+endfunction()
+
+if(ANNULUS_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ANNULUS_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=${ANNULUS_SANITIZE})
+endif()

@@ -1,0 +1,69 @@
+#include "core/base/device.h"
+
+#include <charconv>
+
+#include "core/base/error.h"
+#if ANNULUS_HAS_CUDA
+#include "core/base/cuda_check.h"
+#endif
+
+namespace annulus {
+
+Device Device::parse(std::string_view text) {
+  if (text == "cpu") return Device::cpu();
+  constexpr std::string_view kPrefix = "cuda:";
+  if (text.substr(0, kPrefix.size()) == kPrefix) {
+    const std::string_view digits = text.substr(kPrefix.size());
+    int ordinal = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), ordinal);
+    if (error == std::errc() && end == digits.data() + digits.size() && ordinal >= 0)
+      return Device::cuda(ordinal);
+  }
+  fail<ConfigError>("\"{}\" is not a device; write \"cpu\" or \"cuda:K\" with K = 0, 1, ...", text);
+}
+
+std::string Device::to_string() const { return is_cpu() ? "cpu" : fmt::format("cuda:{}", ordinal); }
+
+#if ANNULUS_HAS_CUDA
+
+int cuda_device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::string cuda_unavailable_reason() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) return fmt::format("no CUDA device: {}", cudaGetErrorString(status));
+  return count == 0 ? "no CUDA device is visible" : "";
+}
+
+DeviceGuard::DeviceGuard(Device device) {
+  if (!device.is_cuda()) return;
+  int previous = 0;
+  ANNULUS_CUDA_CHECK(cudaGetDevice(&previous));
+  if (previous == device.ordinal) return;
+  ANNULUS_CUDA_CHECK(cudaSetDevice(device.ordinal));
+  previous_ = previous;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (previous_ >= 0) (void)cudaSetDevice(previous_);
+}
+
+#else
+
+int cuda_device_count() { return 0; }
+
+std::string cuda_unavailable_reason() { return "this build has no CUDA in it"; }
+
+DeviceGuard::DeviceGuard(Device device) {
+  require<DeviceError>(!device.is_cuda(), "{} was asked for, but this build has no CUDA in it",
+                       device.to_string());
+}
+
+DeviceGuard::~DeviceGuard() = default;
+
+#endif
+
+}  // namespace annulus

@@ -1,0 +1,38 @@
+// Batch normalisation over the last axis: x is [rows, channels], where rows = batch * height * width.
+// S. Ioffe, C. Szegedy, "Batch Normalization", ICML 2015, https://arxiv.org/abs/1502.03167
+// All tensors f32; per-channel tensors are [channels]; outputs overwritten; sums in a fixed order.
+#pragma once
+
+#include "core/base/stream.h"
+#include "core/base/tensor.h"
+
+namespace annulus::kernels {
+
+/// Normalises with the moments of x itself. Writes y = (x - mean) * inverse_std * scale + shift, and the
+/// per-channel mean, inverse_std = 1 / sqrt(biased variance + epsilon) and unbiased variance (for the
+/// running statistics; with one row it equals the biased one). y may alias x.
+void batch_norm_forward(StreamView stream, const Tensor& x, const Tensor& scale, const Tensor& shift,
+                        float epsilon, const Tensor& y, const Tensor& mean, const Tensor& inverse_std,
+                        const Tensor& unbiased_variance);
+
+/// Normalises with given running moments: y = (x - mean) / sqrt(variance + epsilon) * scale + shift.
+void batch_norm_inference(StreamView stream, const Tensor& x, const Tensor& scale, const Tensor& shift,
+                          const Tensor& mean, const Tensor& variance, float epsilon, const Tensor& y);
+
+/// Gradients of batch_norm_forward: dx (may alias dy), dscale, dshift.
+void batch_norm_backward(StreamView stream, const Tensor& dy, const Tensor& x, const Tensor& scale,
+                         const Tensor& mean, const Tensor& inverse_std, const Tensor& dx,
+                         const Tensor& dscale, const Tensor& dshift);
+
+namespace cpu {
+decltype(kernels::batch_norm_forward) batch_norm_forward;
+decltype(kernels::batch_norm_inference) batch_norm_inference;
+decltype(kernels::batch_norm_backward) batch_norm_backward;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::batch_norm_forward) batch_norm_forward;
+decltype(kernels::batch_norm_inference) batch_norm_inference;
+decltype(kernels::batch_norm_backward) batch_norm_backward;
+}  // namespace cuda
+
+}  // namespace annulus::kernels

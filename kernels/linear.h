@@ -1,0 +1,49 @@
+// Fully connected layer y = x W^T + b, planned once per shape. x is [batch, in_features], W is
+// [out_features, in_features] as in PyTorch, y is [batch, out_features]; all row-major f32.
+#pragma once
+
+#include <memory>
+
+#include "core/base/stream.h"
+#include "core/base/tensor.h"
+
+namespace annulus::kernels {
+
+struct LinearShape {
+  std::size_t batch = 0;
+  std::size_t in_features = 0;
+  std::size_t out_features = 0;
+  bool bias = true;   ///< y += bias, in the epilogue
+  bool relu = false;  ///< y = max(y, 0), in the epilogue
+};
+
+/// A linear layer whose primitives and workspaces exist before its first call; calls allocate nothing.
+/// Outputs are overwritten, never accumulated.
+class Linear {
+ public:
+  virtual ~Linear() = default;
+
+  /// y = [relu](x W^T + bias). `bias` is empty when the shape has none.
+  virtual void forward(StreamView stream, const Tensor& x, const Tensor& weights, const Tensor& bias,
+                       const Tensor& y) = 0;
+
+  /// dx = dy W. With relu, dy is the gradient before the ReLU: the caller has masked it.
+  virtual void backward_data(StreamView stream, const Tensor& dy, const Tensor& weights,
+                             const Tensor& dx) = 0;
+
+  /// dweights = dy^T x and, unless empty, dbias = column sums of dy. Summed in a fixed order.
+  virtual void backward_weights(StreamView stream, const Tensor& x, const Tensor& dy, const Tensor& dweights,
+                                const Tensor& dbias) = 0;
+};
+
+/// Plans a linear layer on `device`. Throws ShapeError, DeviceError.
+std::unique_ptr<Linear> make_linear(Device device, const LinearShape& shape);
+
+namespace cpu {
+decltype(kernels::make_linear) make_linear;
+}
+namespace cuda {
+decltype(kernels::make_linear) make_linear;
+}
+
+}  // namespace annulus::kernels

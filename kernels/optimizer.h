@@ -1,0 +1,57 @@
+// Optimizer updates: one launch over a contiguous range of the arena. All tensors are f32 of one shape,
+// updated in place, element by element.
+#pragma once
+
+#include "core/base/stream.h"
+#include "core/base/tensor.h"
+
+namespace annulus::kernels {
+
+/// Turns the summed gradient into the averaged and clipped one. Both pointers are on the stream's device,
+/// so that nothing waits for the host:
+///   g = gradient / *count                             (count > 0; with 0 the update is skipped)
+///   g = g * min(1, clip_norm / (norm + 1e-6)), norm = sqrt(*squared_norm) / *count, if squared_norm is set
+/// which is torch.nn.utils.clip_grad_norm_ applied to the averaged gradient.
+struct GradientScaling {
+  const float* count = nullptr;         ///< samples in the global batch
+  const float* squared_norm = nullptr;  ///< of the whole summed gradient; null: no clipping
+  float clip_norm = 0;
+};
+
+struct SgdOptions {
+  float learning_rate = 0;
+  float momentum = 0;
+  float weight_decay = 0;  ///< added to the gradient, as in torch.optim.SGD
+  bool nesterov = false;
+};
+
+/// g += weight_decay * w;  m = momentum * m + g;  g = nesterov ? g + momentum * m : m;  w -= lr * g.
+/// With momentum 0, `momentum` is not touched and may be empty. I. Sutskever et al., ICML 2013.
+void sgd_update(StreamView stream, const SgdOptions& options, const GradientScaling& scaling,
+                const Tensor& gradient, const Tensor& weights, const Tensor& momentum);
+
+struct AdamWOptions {
+  float learning_rate = 0;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.01f;  ///< decoupled: w -= lr * weight_decay * w
+  double beta1_power = 1;      ///< beta1^t at step t = 1, 2, ...
+  double beta2_power = 1;      ///< beta2^t
+};
+
+/// AdamW as in torch.optim.AdamW. I. Loshchilov, F. Hutter, ICLR 2019, https://arxiv.org/abs/1711.05101
+void adamw_update(StreamView stream, const AdamWOptions& options, const GradientScaling& scaling,
+                  const Tensor& gradient, const Tensor& weights, const Tensor& first_moment,
+                  const Tensor& second_moment);
+
+namespace cpu {
+decltype(kernels::sgd_update) sgd_update;
+decltype(kernels::adamw_update) adamw_update;
+}  // namespace cpu
+namespace cuda {
+decltype(kernels::sgd_update) sgd_update;
+decltype(kernels::adamw_update) adamw_update;
+}  // namespace cuda
+
+}  // namespace annulus::kernels
