@@ -15,9 +15,6 @@ void scale(StreamView stream, float factor, const Tensor& x, const Tensor& y);
 /// y = a + b, one rounding per element. Gradient accumulation and residual connections.
 void add(StreamView stream, const Tensor& a, const Tensor& b, const Tensor& y);
 
-/// y = decay * y + (1 - decay) * x, as running statistics are updated.
-void exponential_average(StreamView stream, float decay, const Tensor& x, const Tensor& y);
-
 /// Swaps the two inner axes of [batch, rows, columns]: y[b][c][r] = x[b][r][c]. Turns [batch, height *
 /// width, channels] into PyTorch's flattening order and back. x and y must not alias.
 void transpose_inner(StreamView stream, const Tensor& x, const Tensor& y);
@@ -26,14 +23,12 @@ namespace cpu {
 decltype(kernels::fill) fill;
 decltype(kernels::scale) scale;
 decltype(kernels::add) add;
-decltype(kernels::exponential_average) exponential_average;
 decltype(kernels::transpose_inner) transpose_inner;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::fill) fill;
 decltype(kernels::scale) scale;
 decltype(kernels::add) add;
-decltype(kernels::exponential_average) exponential_average;
 decltype(kernels::transpose_inner) transpose_inner;
 }  // namespace cuda
 

@@ -8,12 +8,14 @@
 namespace annulus::kernels {
 
 /// Turns the summed gradient into the averaged and clipped one. Both pointers are on the stream's device,
-/// so that nothing waits for the host:
-///   g = gradient / *count                             (count > 0; with 0 the update is skipped)
-///   g = g * min(1, clip_norm / (norm + 1e-6)), norm = sqrt(*squared_norm) / *count, if squared_norm is set
-/// which is torch.nn.utils.clip_grad_norm_ applied to the averaged gradient.
+/// so that nothing waits for the host. `statistics` are the {loss sum, hits, samples} of the global batch,
+/// as softmax_cross_entropy writes them and the ranks sum them:
+///   g = gradient / samples
+///   g = g * min(1, clip_norm / (norm + 1e-6)), norm = sqrt(*squared_norm) / samples, if squared_norm is set
+/// which is torch.nn.utils.clip_grad_norm_ applied to the averaged gradient. If samples is 0 or the loss
+/// sum is NaN or infinite, the update is skipped: a broken step never reaches the weights.
 struct GradientScaling {
-  const float* count = nullptr;         ///< samples in the global batch
+  const float* statistics = nullptr;
   const float* squared_norm = nullptr;  ///< of the whole summed gradient; null: no clipping
   float clip_norm = 0;
 };
@@ -45,13 +47,20 @@ void adamw_update(StreamView stream, const AdamWOptions& options, const Gradient
                   const Tensor& gradient, const Tensor& weights, const Tensor& first_moment,
                   const Tensor& second_moment);
 
+/// running = decay * running + (1 - decay) * sum / samples: BatchNorm's running statistics from the
+/// sample-weighted moments of all micro-batches. Skipped when an update is.
+void update_running_average(StreamView stream, float decay, const float* statistics, const Tensor& sum,
+                            const Tensor& running);
+
 namespace cpu {
 decltype(kernels::sgd_update) sgd_update;
 decltype(kernels::adamw_update) adamw_update;
+decltype(kernels::update_running_average) update_running_average;
 }  // namespace cpu
 namespace cuda {
 decltype(kernels::sgd_update) sgd_update;
 decltype(kernels::adamw_update) adamw_update;
+decltype(kernels::update_running_average) update_running_average;
 }  // namespace cuda
 
 }  // namespace annulus::kernels

@@ -29,11 +29,12 @@ Stream::~Stream() {
   if (view_.handle() != nullptr) (void)cudaStreamDestroy(static_cast<cudaStream_t>(view_.handle()));
 }
 
-Event::Event(Device device) : device_(device) {
+Event::Event(Device device, Timing timing) : device_(device) {
   if (device.is_cpu()) return;
   const DeviceGuard guard(device);
   cudaEvent_t event = nullptr;
-  ANNULUS_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  ANNULUS_CUDA_CHECK(
+      cudaEventCreateWithFlags(&event, timing == Timing::on ? cudaEventDefault : cudaEventDisableTiming));
   handle_ = event;
 }
 
@@ -42,7 +43,10 @@ Event::~Event() {
 }
 
 void Event::record(StreamView stream) {
-  if (device_.is_cpu()) return;
+  if (device_.is_cpu()) {
+    time_ = std::chrono::steady_clock::now();
+    return;
+  }
   const DeviceGuard guard(device_);
   ANNULUS_CUDA_CHECK(
       cudaEventRecord(static_cast<cudaEvent_t>(handle_), static_cast<cudaStream_t>(stream.handle())));
@@ -63,6 +67,15 @@ bool Event::query() const {
   return true;
 }
 
+double Event::seconds_since(const Event& earlier) const {
+  if (device_.is_cpu()) return std::chrono::duration<double>(time_ - earlier.time_).count();
+  const DeviceGuard guard(device_);
+  float milliseconds = 0;
+  ANNULUS_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(earlier.handle_),
+                                          static_cast<cudaEvent_t>(handle_)));
+  return milliseconds / 1000.0;
+}
+
 #else
 
 void StreamView::synchronize() const {}
@@ -71,15 +84,19 @@ Stream::Stream(Device device) : view_(device, nullptr) { const DeviceGuard guard
 
 Stream::~Stream() = default;
 
-Event::Event(Device device) : device_(device) { const DeviceGuard guard(device); }
+Event::Event(Device device, Timing) : device_(device) { const DeviceGuard guard(device); }
 
 Event::~Event() = default;
 
-void Event::record(StreamView) {}
+void Event::record(StreamView) { time_ = std::chrono::steady_clock::now(); }
 
 void Event::wait(StreamView) const {}
 
 bool Event::query() const { return true; }
+
+double Event::seconds_since(const Event& earlier) const {
+  return std::chrono::duration<double>(time_ - earlier.time_).count();
+}
 
 #endif
 
@@ -91,11 +108,12 @@ Stream& Stream::operator=(Stream&& other) noexcept {
 }
 
 Event::Event(Event&& other) noexcept
-    : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
+    : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)), time_(other.time_) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(handle_, other.handle_);
+  std::swap(time_, other.time_);
   return *this;
 }
 

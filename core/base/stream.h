@@ -2,6 +2,8 @@
 // CPU streams run every piece of work before the call that submits it returns.
 #pragma once
 
+#include <chrono>
+
 #include "core/base/device.h"
 
 namespace annulus {
@@ -46,7 +48,10 @@ class Stream {
 /// Owns an event: a point in a stream's work that other streams and the host can wait for.
 class Event {
  public:
-  explicit Event(Device device);
+  /// A timed event costs a little more to record, and knows when it happened.
+  enum class Timing { off, on };
+
+  explicit Event(Device device, Timing timing = Timing::off);
   ~Event();
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
@@ -60,9 +65,13 @@ class Event {
   /// True once the marked point has been reached. Throws DeviceError if work before it failed.
   bool query() const;
 
+  /// Seconds from `earlier` to this event: both timed, recorded and reached.
+  double seconds_since(const Event& earlier) const;
+
  private:
   Device device_;
   void* handle_ = nullptr;
+  std::chrono::steady_clock::time_point time_;  // of the last record; used by the CPU only
 };
 
 }  // namespace annulus
