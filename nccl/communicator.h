@@ -1,19 +1,31 @@
 // Communicator: collectives among the ranks of one run.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 
 #include "core/base/buffer.h"
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/base/stream.h"
 
 namespace annulus {
 
+/// How long a rank waits for the others before it gives up and names the missing ones.
+inline constexpr std::chrono::milliseconds kDefaultDeadline = std::chrono::seconds{60};
+
+/// A failure that another rank found first and reports itself: this rank only stops because of it.
+class RelayedError : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
 /// Collectives on raw buffers. Counts are elements, never bytes. Every rank calls the same collectives in
 /// the same order with the same counts and dtypes. Work is ordered by `stream`; on the CPU a call returns
 /// when it is done. When a peer dies, hangs past the deadline or disagrees about a collective, every call
-/// on every survivor throws CommunicationError that names it.
+/// on every survivor throws CommunicationError that names it (RelayedError where another rank found out
+/// first). One thread per rank makes the calls; abort() may come from any thread.
 class Communicator {
  public:
   virtual ~Communicator() = default;
