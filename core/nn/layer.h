@@ -1,0 +1,62 @@
+// Layer: one step of a model, planned for one batch size. Planning is a dry run: a layer asks for the
+// tensors it will write and declares those it will read, forward and then backward, so that the plan knows
+// how long each of them lives and can lay them over each other (memory_plan.h).
+#pragma once
+
+#include "core/base/gradient_synchronizer.h"
+#include "core/base/stream.h"
+#include "core/base/tensor.h"
+#include "core/nn/memory_plan.h"
+#include "core/nn/parameter_arena.h"
+#include "kernels/dropout.h"
+
+namespace annulus {
+
+struct LayerNode;
+
+/// Follows a pass through the layers.
+class PassObserver {
+ public:
+  virtual ~PassObserver() = default;
+
+  /// `y` is what the layer (or the fused layers that end with it) has just computed.
+  virtual void forward_done(const LayerNode&, const Tensor& /*y*/) {}
+
+  /// The gradients of these elements of the arena are final; ranges ascend without gaps.
+  virtual void backward_done(ElementRange) {}
+};
+
+/// Everything about the pass under way that a layer needs at run time.
+struct Pass {
+  StreamView stream;
+  const ParameterArena& arena;
+  const MemoryPlan& memory;
+  void* workspace = nullptr;    ///< of `memory`
+  float* gradients = nullptr;   ///< elements as in the arena; a layer overwrites its own slices
+  bool training = false;        ///< batch moments and dropout, or running moments and none
+  kernels::DropoutKey dropout;  ///< a layer sets `layer`
+  PassObserver* observer = nullptr;
+
+  Tensor tensor(const PlannedTensor& planned) const { return memory.at(planned, workspace, stream.device()); }
+  Tensor weights(const ArenaSlice& slice) const { return arena.weights(slice); }
+  Tensor gradient(const ArenaSlice& slice) const {
+    return Tensor(gradients + slice.range.begin, slice.shape, DType::f32, stream.device());
+  }
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  /// Dry run of forward: returns y. May return x itself, overwritten, if x.writable.
+  virtual PlannedTensor plan_forward(MemoryPlan& plan, const PlannedTensor& x) = 0;
+
+  /// Dry run of backward: returns dx, or nothing (an empty tensor) if `input_gradient` is false. May return
+  /// dy itself, overwritten, if dy.writable.
+  virtual PlannedTensor plan_backward(MemoryPlan& plan, const PlannedTensor& dy, bool input_gradient) = 0;
+
+  virtual void forward(const Pass& pass) = 0;
+  virtual void backward(const Pass& pass) = 0;
+};
+
+}  // namespace annulus
