@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
-#include "core/base/buffer.h"
 #include "core/base/micro_batch.h"
+#include "io/batch_memory.h"
 #include "io/dataset.h"
 #include "io/sampler.h"
 
@@ -15,20 +14,21 @@ namespace annulus {
 /// of batches, even none, so nothing collective belongs inside a loop over them.
 class EvaluationLoader {
  public:
-  /// `dataset` must outlive the loader. The batch lies in host memory that `device` can copy from.
+  /// `dataset` must outlive the loader. The batch lies in host memory that `device` can copy from
+  /// asynchronously. Throws ConfigError if max_samples is 0.
   EvaluationLoader(const Dataset& dataset, int rank, int world_size, std::size_t max_samples, Device device);
 
   std::size_t batches() const { return (share_.size() + max_samples_ - 1) / max_samples_; }
 
   /// Batch `index` < batches(). Valid until the following call, by which time every asynchronous copy out of
   /// it must have completed.
-  MicroBatch read(std::size_t index);
+  MicroBatch read(std::size_t index) const;
 
  private:
   const Dataset& dataset_;
   SampleRange share_;
   std::size_t max_samples_;
-  Buffer memory_;
+  BatchMemory memory_;
 };
 
 }  // namespace annulus

@@ -11,8 +11,8 @@
 
 namespace annulus {
 
-/// Hands one rank its micro-batches, step after step and epoch after epoch, from a given cursor on. After the
-/// first step it allocates nothing, except that the order of an epoch reuses the memory of the last one.
+/// Hands one rank its micro-batches, step after step and epoch after epoch, from a given cursor on. Allocates
+/// nothing once it has made the first step.
 class Prefetcher {
  public:
   /// Starts reading. `dataset` must outlive the prefetcher. The batches lie in host memory that `device` can
@@ -21,7 +21,7 @@ class Prefetcher {
   Prefetcher(const Dataset& dataset, const Sampler& sampler, int rank, int world_size, Cursor start,
              Device device);
 
-  /// Stops the thread; waits for at most one sample to be read.
+  /// Stops the thread; waits for at most one sample to be read or one epoch to be shuffled.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;

@@ -44,8 +44,9 @@ class Sampler {
   const SamplerOptions& options() const { return options_; }
   std::size_t steps_per_epoch() const { return steps_per_epoch_; }
 
-  /// Most samples that any micro-batch has: batch_size / micro_batches.
-  std::size_t micro_batch_size() const { return options_.batch_size / options_.micro_batches; }
+  /// Most samples that any micro-batch has: batch_size / micro_batches, or fewer if the dataset is smaller
+  /// than a batch.
+  std::size_t max_micro_batch_size() const;
 
   /// The positions of the samples of `step`'s global batch in the epoch's order. Only the last batch of an
   /// epoch may be smaller than batch_size.
@@ -70,7 +71,7 @@ class Sampler {
 
 /// World sizes that run S micro-batches with the same bits as one rank: 1, and every N that divides S with S
 /// / N a power of two, so that each rank's block is one whole subtree of the summation tree. Ascending.
-std::vector<int> fitting_world_sizes(std::size_t micro_batches);
+std::vector<std::size_t> fitting_world_sizes(std::size_t micro_batches);
 
 /// Throws ConfigError that lists the world sizes that fit if `world_size` is not one of them.
 void check_world_size(std::size_t micro_batches, int world_size);
