@@ -12,8 +12,8 @@ Shape::Shape(const std::size_t* extents, std::size_t rank) : rank_(rank) {
   std::copy(extents, extents + rank, extents_.begin());
   std::size_t product = 1;
   for (const std::size_t extent : *this) {
-    require<ShapeError>(extent == 0 || product <= std::numeric_limits<std::size_t>::max() / extent,
-                        "shape {} has more elements than std::size_t can count", to_string());
+    if (extent != 0 && product > std::numeric_limits<std::size_t>::max() / extent)
+      fail<ShapeError>("shape {} has more elements than std::size_t can count", to_string());
     product *= extent;
   }
 }
@@ -32,8 +32,9 @@ std::string Shape::to_string() const {
 }
 
 Tensor Tensor::reshaped(Shape shape) const {
-  require<ShapeError>(shape.elements() == elements(), "cannot view {} as {}: {} elements against {}",
-                      shape_.to_string(), shape.to_string(), elements(), shape.elements());
+  if (shape.elements() != elements())
+    fail<ShapeError>("cannot view {} as {}: {} elements against {}", shape_.to_string(), shape.to_string(),
+                     elements(), shape.elements());
   return Tensor(data_, shape, dtype_, device_);
 }
 

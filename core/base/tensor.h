@@ -62,8 +62,10 @@ class Tensor {
   /// Typed pointer; throws ShapeError if T is not the dtype.
   template <class T>
   T* as() const {
-    require<ShapeError>(dtype_ == DTypeOf<T>::value, "tensor {} holds {}, but {} was asked for",
-                        shape_.to_string(), name_of(dtype_), name_of(DTypeOf<T>::value));
+    // Formatted only on failure: the hot path allocates no string.
+    if (dtype_ != DTypeOf<T>::value) [[unlikely]]
+      fail<ShapeError>("tensor {} holds {}, but {} was asked for", shape_.to_string(), name_of(dtype_),
+                       name_of(DTypeOf<T>::value));
     return static_cast<T*>(data_);
   }
 

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/check.h"
+#include "kernels/dispatch.h"
+#include "kernels/multiversion_cpu.h"
+#include "kernels/optimizer.h"
+
+namespace annulus::kernels {
+
+void sgd_update(StreamView stream, const SgdOptions& options, const GradientScaling& scaling,
+                const Tensor& gradient, const Tensor& weights, const Tensor& momentum) {
+  const Shape& shape = gradient.shape();
+  check_tensor("sgd_update", "gradient", gradient, shape, stream.device());
+  check_tensor("sgd_update", "weights", weights, shape, stream.device());
+  if (options.momentum != 0) check_tensor("sgd_update", "momentum", momentum, shape, stream.device());
+  ANNULUS_DISPATCH(stream, sgd_update, options, scaling, gradient, weights, momentum);
+}
+
+void adamw_update(StreamView stream, const AdamWOptions& options, const GradientScaling& scaling,
+                  const Tensor& gradient, const Tensor& weights, const Tensor& first_moment,
+                  const Tensor& second_moment) {
+  const Shape& shape = gradient.shape();
+  check_tensor("adamw_update", "gradient", gradient, shape, stream.device());
+  check_tensor("adamw_update", "weights", weights, shape, stream.device());
+  check_tensor("adamw_update", "first_moment", first_moment, shape, stream.device());
+  check_tensor("adamw_update", "second_moment", second_moment, shape, stream.device());
+  ANNULUS_DISPATCH(stream, adamw_update, options, scaling, gradient, weights, first_moment, second_moment);
+}
+
+namespace cpu {
+namespace {
+
+// What GradientScaling comes to: g = gradient / count * clip.
+struct Averaging {
+  float count, clip;
+};
+
+Averaging averaging(const GradientScaling& scaling) {
+  Averaging result{*scaling.count, 1};
+  if (scaling.squared_norm != nullptr) {
+    const float norm = std::sqrt(*scaling.squared_norm) / result.count;
+    const float ratio = scaling.clip_norm / (norm + 1e-6f);
+    if (!(ratio >= 1)) result.clip = ratio;  // a NaN norm is passed on
+  }
+  return result;
+}
+
+// One instruction stream per choice of momentum: the choice is made outside the loop.
+ANNULUS_MULTIVERSION void sgd_loop(std::size_t count, const SgdOptions& o, Averaging by,
+                                   const float* gradient, float* weights) {
+  const float rate = o.learning_rate, decay = o.weight_decay;
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i)
+    weights[i] -= rate * (gradient[i] / by.count * by.clip + decay * weights[i]);
+}
+
+ANNULUS_MULTIVERSION void sgd_momentum_loop(std::size_t count, const SgdOptions& o, Averaging by,
+                                            const float* gradient, float* weights, float* momentum) {
+  const float rate = o.learning_rate, decay = o.weight_decay, mu = o.momentum;
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    momentum[i] = mu * momentum[i] + (gradient[i] / by.count * by.clip + decay * weights[i]);
+    weights[i] -= rate * momentum[i];
+  }
+}
+
+ANNULUS_MULTIVERSION void sgd_nesterov_loop(std::size_t count, const SgdOptions& o, Averaging by,
+                                            const float* gradient, float* weights, float* momentum) {
+  const float rate = o.learning_rate, decay = o.weight_decay, mu = o.momentum;
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    const float g = gradient[i] / by.count * by.clip + decay * weights[i];
+    momentum[i] = mu * momentum[i] + g;
+    weights[i] -= rate * (g + mu * momentum[i]);
+  }
+}
+
+struct AdamWFactors {
+  float keep_weight, beta1, gain1, beta2, gain2, step, inverse_root2, epsilon;
+};
+
+ANNULUS_MULTIVERSION void adamw_loop(std::size_t count, const AdamWFactors& k, Averaging by,
+                                     const float* gradient, float* weights, float* first_moment,
+                                     float* second_moment) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    const float g = gradient[i] / by.count * by.clip;
+    first_moment[i] = k.beta1 * first_moment[i] + k.gain1 * g;
+    second_moment[i] = k.beta2 * second_moment[i] + k.gain2 * g * g;
+    const float denominator = std::sqrt(second_moment[i]) * k.inverse_root2 + k.epsilon;
+    weights[i] = k.keep_weight * weights[i] - k.step * first_moment[i] / denominator;
+  }
+}
+
+}  // namespace
+
+void sgd_update(StreamView, const SgdOptions& options, const GradientScaling& scaling, const Tensor& gradient,
+                const Tensor& weights, const Tensor& momentum) {
+  if (!(*scaling.count > 0)) return;
+  const Averaging by = averaging(scaling);
+  const std::size_t count = gradient.elements();
+  if (options.momentum == 0)
+    sgd_loop(count, options, by, gradient.as<float>(), weights.as<float>());
+  else if (options.nesterov)
+    sgd_nesterov_loop(count, options, by, gradient.as<float>(), weights.as<float>(), momentum.as<float>());
+  else
+    sgd_momentum_loop(count, options, by, gradient.as<float>(), weights.as<float>(), momentum.as<float>());
+}
+
+void adamw_update(StreamView, const AdamWOptions& options, const GradientScaling& scaling,
+                  const Tensor& gradient, const Tensor& weights, const Tensor& first_moment,
+                  const Tensor& second_moment) {
+  if (!(*scaling.count > 0)) return;
+  AdamWFactors factors{};
+  factors.keep_weight = 1 - options.learning_rate * options.weight_decay;
+  factors.beta1 = options.beta1;
+  factors.gain1 = 1 - options.beta1;
+  factors.beta2 = options.beta2;
+  factors.gain2 = 1 - options.beta2;
+  factors.step = static_cast<float>(options.learning_rate / (1 - options.beta1_power));
+  factors.inverse_root2 = static_cast<float>(1 / std::sqrt(1 - options.beta2_power));
+  factors.epsilon = options.epsilon;
+  adamw_loop(gradient.elements(), factors, averaging(scaling), gradient.as<float>(), weights.as<float>(),
+             first_moment.as<float>(), second_moment.as<float>());
+}
+
+}  // namespace cpu
+}  // namespace annulus::kernels

@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/check.h"
+#include "kernels/dispatch.h"
+#include "kernels/softmax_cross_entropy.h"
+
+namespace annulus::kernels {
+
+void softmax_cross_entropy(StreamView stream, const Tensor& logits, const Tensor& labels,
+                           float label_smoothing, const Tensor& dlogits, const Tensor& statistics) {
+  constexpr const char* kOp = "softmax_cross_entropy";
+  const Device device = stream.device();
+  check_rank(kOp, "logits", logits, 2);
+  check_tensor(kOp, "logits", logits, logits.shape(), device);
+  require<ShapeError>(logits.shape()[1] > 0, "{}: there must be at least one class", kOp);
+  check_tensor(kOp, "labels", labels, {logits.shape()[0]}, device, DType::i32);
+  if (!dlogits.empty()) check_tensor(kOp, "dlogits", dlogits, logits.shape(), device);
+  check_tensor(kOp, "statistics", statistics, {3}, device);
+  ANNULUS_DISPATCH(stream, softmax_cross_entropy, logits, labels, label_smoothing, dlogits, statistics);
+}
+
+namespace cpu {
+namespace {
+
+// With m the largest logit and z the sum of exp(logit - m), the loss of a row is
+//   sum over c of target[c] * (log z + m - logit[c]),
+// which is evaluated as log z + (1 - smoothing) * (m - logit[label]) + smoothing * mean(m - logit).
+double row_loss_and_gradient(std::size_t classes, const float* logits, std::size_t label, float smoothing,
+                             float* gradient) {
+  const float largest = *std::max_element(logits, logits + classes);
+  double normaliser = 0, below = 0;
+  for (std::size_t c = 0; c < classes; ++c) {
+    const double distance = static_cast<double>(largest) - static_cast<double>(logits[c]);
+    normaliser += std::exp(-distance);
+    below += distance;
+  }
+  const double label_distance = static_cast<double>(largest) - static_cast<double>(logits[label]);
+  if (gradient != nullptr) {
+    const double rest = static_cast<double>(smoothing) / static_cast<double>(classes);
+    for (std::size_t c = 0; c < classes; ++c) {
+      const double softmax =
+          std::exp(static_cast<double>(logits[c]) - static_cast<double>(largest)) / normaliser;
+      const double target = rest + (c == label ? 1 - static_cast<double>(smoothing) : 0);
+      gradient[c] = static_cast<float>(softmax - target);
+    }
+  }
+  const double s = static_cast<double>(smoothing);
+  return std::log(normaliser) + (1 - s) * label_distance +
+         (s > 0 ? s * below / static_cast<double>(classes) : 0);
+}
+
+}  // namespace
+
+void softmax_cross_entropy(StreamView, const Tensor& logits, const Tensor& labels, float label_smoothing,
+                           const Tensor& dlogits, const Tensor& statistics) {
+  const std::size_t batch = logits.shape()[0], classes = logits.shape()[1];
+  const float* row = logits.as<float>();
+  float* gradient = dlogits.empty() ? nullptr : dlogits.as<float>();
+  double loss = 0;
+  std::size_t hits = 0, counted = 0;
+  for (std::size_t sample = 0; sample < batch; ++sample, row += classes) {
+    float* row_gradient = gradient == nullptr ? nullptr : gradient + sample * classes;
+    const std::int32_t label = labels.as<std::int32_t>()[sample];
+    if (label == kIgnoredLabel) {
+      if (row_gradient != nullptr) std::fill_n(row_gradient, classes, 0.0f);
+      continue;
+    }
+    const float* first_largest = std::max_element(row, row + classes);
+    hits += first_largest - row == label ? 1 : 0;
+    ++counted;
+    loss +=
+        row_loss_and_gradient(classes, row, static_cast<std::size_t>(label), label_smoothing, row_gradient);
+  }
+  statistics.as<float>()[0] = static_cast<float>(loss);
+  statistics.as<float>()[1] = static_cast<float>(hits);
+  statistics.as<float>()[2] = static_cast<float>(counted);
+}
+
+}  // namespace cpu
+}  // namespace annulus::kernels
