@@ -25,12 +25,6 @@ void add(StreamView stream, const Tensor& a, const Tensor& b, const Tensor& y) {
   ANNULUS_DISPATCH(stream, add, a, b, y);
 }
 
-void exponential_average(StreamView stream, float decay, const Tensor& x, const Tensor& y) {
-  check_tensor("exponential_average", "x", x, x.shape(), stream.device());
-  check_tensor("exponential_average", "y", y, x.shape(), stream.device());
-  ANNULUS_DISPATCH(stream, exponential_average, decay, x, y);
-}
-
 void transpose_inner(StreamView stream, const Tensor& x, const Tensor& y) {
   check_rank("transpose_inner", "x", x, 3);
   check_tensor("transpose_inner", "x", x, x.shape(), stream.device());
@@ -51,12 +45,6 @@ ANNULUS_MULTIVERSION void add_loop(std::size_t count, const float* a, const floa
   for (std::size_t i = 0; i < count; ++i) y[i] = a[i] + b[i];
 }
 
-ANNULUS_MULTIVERSION void exponential_average_loop(std::size_t count, float decay, const float* x, float* y) {
-  const float gain = 1 - decay;
-#pragma GCC ivdep
-  for (std::size_t i = 0; i < count; ++i) y[i] = decay * y[i] + gain * x[i];
-}
-
 }  // namespace
 
 void fill(StreamView, float value, const Tensor& y) { std::fill_n(y.as<float>(), y.elements(), value); }
@@ -67,10 +55,6 @@ void scale(StreamView, float factor, const Tensor& x, const Tensor& y) {
 
 void add(StreamView, const Tensor& a, const Tensor& b, const Tensor& y) {
   add_loop(a.elements(), a.as<float>(), b.as<float>(), y.as<float>());
-}
-
-void exponential_average(StreamView, float decay, const Tensor& x, const Tensor& y) {
-  exponential_average_loop(x.elements(), decay, x.as<float>(), y.as<float>());
 }
 
 void transpose_inner(StreamView, const Tensor& x, const Tensor& y) {

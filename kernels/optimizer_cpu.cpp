@@ -28,6 +28,13 @@ void adamw_update(StreamView stream, const AdamWOptions& options, const Gradient
   ANNULUS_DISPATCH(stream, adamw_update, options, scaling, gradient, weights, first_moment, second_moment);
 }
 
+void update_running_average(StreamView stream, float decay, const float* statistics, const Tensor& sum,
+                            const Tensor& running) {
+  check_tensor("update_running_average", "sum", sum, sum.shape(), stream.device());
+  check_tensor("update_running_average", "running", running, sum.shape(), stream.device());
+  ANNULUS_DISPATCH(stream, update_running_average, decay, statistics, sum, running);
+}
+
 namespace cpu {
 namespace {
 
@@ -36,8 +43,11 @@ struct Averaging {
   float count, clip;
 };
 
+// Whether the step has samples and a finite loss: {loss sum, hits, samples}.
+bool is_sound(const float* statistics) { return statistics[2] > 0 && std::isfinite(statistics[0]); }
+
 Averaging averaging(const GradientScaling& scaling) {
-  Averaging result{*scaling.count, 1};
+  Averaging result{scaling.statistics[2], 1};
   if (scaling.squared_norm != nullptr) {
     const float norm = std::sqrt(*scaling.squared_norm) / result.count;
     const float ratio = scaling.clip_norm / (norm + 1e-6f);
@@ -93,11 +103,18 @@ ANNULUS_MULTIVERSION void adamw_loop(std::size_t count, const AdamWFactors& k, A
   }
 }
 
+ANNULUS_MULTIVERSION void running_average_loop(std::size_t count, float decay, float samples,
+                                               const float* sum, float* running) {
+  const float gain = 1 - decay;
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) running[i] = decay * running[i] + gain * (sum[i] / samples);
+}
+
 }  // namespace
 
 void sgd_update(StreamView, const SgdOptions& options, const GradientScaling& scaling, const Tensor& gradient,
                 const Tensor& weights, const Tensor& momentum) {
-  if (!(*scaling.count > 0)) return;
+  if (!is_sound(scaling.statistics)) return;
   const Averaging by = averaging(scaling);
   const std::size_t count = gradient.elements();
   if (options.momentum == 0)
@@ -111,7 +128,7 @@ void sgd_update(StreamView, const SgdOptions& options, const GradientScaling& sc
 void adamw_update(StreamView, const AdamWOptions& options, const GradientScaling& scaling,
                   const Tensor& gradient, const Tensor& weights, const Tensor& first_moment,
                   const Tensor& second_moment) {
-  if (!(*scaling.count > 0)) return;
+  if (!is_sound(scaling.statistics)) return;
   AdamWFactors factors{};
   factors.keep_weight = 1 - options.learning_rate * options.weight_decay;
   factors.beta1 = options.beta1;
@@ -123,6 +140,12 @@ void adamw_update(StreamView, const AdamWOptions& options, const GradientScaling
   factors.epsilon = options.epsilon;
   adamw_loop(gradient.elements(), factors, averaging(scaling), gradient.as<float>(), weights.as<float>(),
              first_moment.as<float>(), second_moment.as<float>());
+}
+
+void update_running_average(StreamView, float decay, const float* statistics, const Tensor& sum,
+                            const Tensor& running) {
+  if (!is_sound(statistics)) return;
+  running_average_loop(sum.elements(), decay, statistics[2], sum.as<float>(), running.as<float>());
 }
 
 }  // namespace cpu
