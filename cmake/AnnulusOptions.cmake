@@ -29,6 +29,9 @@ if(ANNULUS_CUDA STREQUAL "AUTO" OR ANNULUS_CUDA)
       set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
     endif()
     enable_language(CUDA)
+    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)   # Debian 12's CMake predates it
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    endif()
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     set(ANNULUS_HAS_CUDA ON)
@@ -40,9 +43,15 @@ if(ANNULUS_CUDA STREQUAL "AUTO" OR ANNULUS_CUDA)
   endif()
 endif()
 
-# One library per row of the include rule (docs/design.md). annulus_add_library(NAME SOURCES...)
+# One library per row of the include rule (docs/design.md).
+#   annulus_add_library(NAME SOURCES... [CUDA SOURCES...])
+# Sources after CUDA are part of a build with CUDA only.
 function(annulus_add_library name)
-  add_library(${name} ${ARGN})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "CUDA")
+  add_library(${name} ${arg_UNPARSED_ARGUMENTS})
+  if(ANNULUS_HAS_CUDA)
+    target_sources(${name} PRIVATE ${arg_CUDA})
+  endif()
   target_compile_definitions(${name} PRIVATE ANNULUS_HAS_CUDA=$<BOOL:${ANNULUS_HAS_CUDA}>)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>

@@ -2,6 +2,11 @@
 // knows the rank puts "rank R: " in front when it prints one.
 #pragma once
 
+#ifdef __CUDACC__
+// nvcc cannot evaluate fmt's compile-time check of format strings; g++ does it.
+#define FMT_USE_CONSTEXPR 1
+#define FMT_CONSTEVAL
+#endif
 #include <fmt/core.h>
 
 #include <stdexcept>

@@ -1,0 +1,39 @@
+// Sums over the rows of [rows, channels] matrices in a fixed order: bias gradients, batch normalisation.
+#pragma once
+
+#include "kernels/device/launch.h"
+
+namespace annulus::kernels {
+
+/// A block owns 32 neighbouring channels (threadIdx.x) and deals its rows out to `kRowLanes` (threadIdx.y).
+inline constexpr unsigned kRowLanes = 16;
+inline constexpr std::size_t kColumnSumsSharedBytes = kRowLanes * kWarpSize * sizeof(double);
+
+/// Sum of term(row) over rows [begin, end), for this thread's channel; all row lanes get the total. Called by
+/// every thread of the block; those without a channel pass end = begin. f64, because one lane may add
+/// thousands of rows.
+template <class Term>
+__device__ double sum_rows(std::size_t begin, std::size_t end, double* shared, Term term) {
+  double total = 0;
+  for (std::size_t row = begin + threadIdx.y; row < end; row += kRowLanes) total += term(row);
+  shared[threadIdx.y * kWarpSize + threadIdx.x] = total;
+  __syncthreads();
+  for (unsigned half = kRowLanes / 2; half != 0; half /= 2) {
+    if (threadIdx.y < half)
+      shared[threadIdx.y * kWarpSize + threadIdx.x] += shared[(threadIdx.y + half) * kWarpSize + threadIdx.x];
+    __syncthreads();
+  }
+  total = shared[threadIdx.x];
+  __syncthreads();
+  return total;
+}
+
+/// Row chunks that column_sums cuts `rows` into.
+std::size_t column_sums_chunks(std::size_t rows);
+
+/// sums[channels] = column sums of x[rows, channels], f32. `partials` holds column_sums_chunks(rows) *
+/// channels f32.
+void column_sums(StreamView stream, std::size_t rows, std::size_t channels, const float* x, float* partials,
+                 float* sums);
+
+}  // namespace annulus::kernels

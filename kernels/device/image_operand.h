@@ -1,0 +1,152 @@
+// Images as operands of tiled_gemm.h, without an im2col copy in memory ("implicit GEMM": S. Chetlur et al.,
+// "cuDNN: Efficient primitives for deep learning", 2014, https://arxiv.org/abs/1410.0759).
+#pragma once
+
+#include "kernels/conv2d.h"
+#include "kernels/device/fast_divisor.h"
+#include "kernels/device/tiled_gemm.h"
+
+namespace annulus::kernels {
+
+/// Extents of a convolution as 32-bit numbers, and divisions that take an index apart. A tap is
+/// (kernel row, kernel column, channel), channel fastest.
+struct ConvolutionIndex {
+  explicit ConvolutionIndex(const Conv2dShape& s)
+      : in_height(narrow(s.in_height)),
+        in_width(narrow(s.in_width)),
+        in_channels(narrow(s.in_channels)),
+        out_height(narrow(s.out_height())),
+        out_width(narrow(s.out_width())),
+        out_channels(narrow(s.out_channels)),
+        stride(narrow(s.stride)),
+        padding(narrow(s.padding)),
+        by_in_width(in_width),
+        by_in_height(in_height),
+        by_in_channels(in_channels),
+        by_out_width(out_width),
+        by_out_height(out_height),
+        by_out_channels(out_channels),
+        by_kernel_width(narrow(s.kernel_width)),
+        by_stride(stride) {}
+
+  std::uint32_t in_height, in_width, in_channels, out_height, out_width, out_channels, stride, padding;
+  FastDivisor by_in_width, by_in_height, by_in_channels, by_out_width, by_out_height, by_out_channels,
+      by_kernel_width, by_stride;
+
+ private:
+  static std::uint32_t narrow(std::size_t extent) { return static_cast<std::uint32_t>(extent); }
+};
+
+struct Position {
+  std::uint32_t image, row, column;
+};
+
+struct Tap {
+  std::uint32_t row, column, channel;
+};
+
+__device__ inline Position output_position(const ConvolutionIndex& index, std::uint32_t pixel) {
+  Position position;
+  position.column = pixel;
+  position.row = index.by_out_width.divide(position.column);
+  position.image = index.by_out_height.divide(position.row);
+  return position;
+}
+
+__device__ inline Tap take_tap(const ConvolutionIndex& index, const FastDivisor& by_channels,
+                               std::uint32_t tap) {
+  Tap result;
+  result.channel = tap;
+  result.column = by_channels.divide(result.channel);
+  result.row = index.by_kernel_width.divide(result.column);
+  return result;
+}
+
+/// x under the kernel: element (output pixel, tap). As A of the forward product its rows are pixels and k are
+/// taps (PixelsAreRows); as B of the weight gradient its rows are taps and k are pixels. Packs run over taps.
+template <bool PixelsAreRows, int Width>
+struct PatchOperand {
+  static constexpr bool kAlongK = PixelsAreRows;
+  static constexpr int kWidth = Width;
+  struct Line {
+    std::uint32_t a, b, c;  // a Position or a Tap
+    bool inside;
+  };
+
+  const float* x;
+  std::uint32_t rows;  // pixels or taps
+  ConvolutionIndex index;
+
+  __device__ Line line(std::size_t i) const {
+    const bool inside = i < rows;
+    const std::uint32_t at = inside ? static_cast<std::uint32_t>(i) : 0;
+    if constexpr (PixelsAreRows) {
+      const Position p = output_position(index, at);
+      return {p.image, p.row, p.column, inside};
+    } else {
+      const Tap t = take_tap(index, index.by_in_channels, at);
+      return {t.row, t.column, t.channel, inside};
+    }
+  }
+
+  __device__ Pack<Width> load(const Line& line, std::size_t k) const {
+    Position p;
+    Tap t;
+    if constexpr (PixelsAreRows) {
+      p = {line.a, line.b, line.c};
+      t = take_tap(index, index.by_in_channels, static_cast<std::uint32_t>(k));
+    } else {
+      p = output_position(index, static_cast<std::uint32_t>(k));
+      t = {line.a, line.b, line.c};
+    }
+    // Unsigned, so that "before the image" is past its end.
+    const std::uint32_t row = p.row * index.stride + t.row - index.padding;
+    const std::uint32_t column = p.column * index.stride + t.column - index.padding;
+    if (!line.inside || row >= index.in_height || column >= index.in_width) return {};
+    const std::size_t pixel = (std::size_t{p.image} * index.in_height + row) * index.in_width + column;
+    return kernels::load<Width>(x + pixel * index.in_channels + t.channel);
+  }
+};
+
+/// dy where the kernel touched an input pixel: element (input pixel, tap over output channels), for the data
+/// gradient.
+template <int Width>
+struct TouchedOperand {
+  static constexpr bool kAlongK = true;
+  static constexpr int kWidth = Width;
+  struct Line {
+    Position position;
+    bool inside;
+  };
+
+  const float* dy;
+  std::uint32_t rows;  // input pixels
+  ConvolutionIndex index;
+
+  __device__ Line line(std::size_t i) const {
+    Line line;
+    line.inside = i < rows;
+    line.position.column = line.inside ? static_cast<std::uint32_t>(i) : 0;
+    line.position.row = index.by_in_width.divide(line.position.column);
+    line.position.image = index.by_in_height.divide(line.position.row);
+    return line;
+  }
+
+  __device__ Pack<Width> load(const Line& line, std::size_t k) const {
+    const Tap t = take_tap(index, index.by_out_channels, static_cast<std::uint32_t>(k));
+    if (!line.inside || line.position.row + index.padding < t.row ||
+        line.position.column + index.padding < t.column)
+      return {};
+    // Output pixels whose window starts `stride` apart: only exact multiples touch this pixel with this tap.
+    std::uint32_t row_rest = line.position.row + index.padding - t.row;
+    std::uint32_t column_rest = line.position.column + index.padding - t.column;
+    const std::uint32_t row = index.by_stride.divide(row_rest);
+    const std::uint32_t column = index.by_stride.divide(column_rest);
+    if (row_rest != 0 || column_rest != 0 || row >= index.out_height || column >= index.out_width) return {};
+    const std::size_t pixel =
+        (std::size_t{line.position.image} * index.out_height + row) * index.out_width + column;
+    return kernels::load<Width>(dy + pixel * index.out_channels + t.channel);
+  }
+};
+
+}  // namespace annulus::kernels
