@@ -65,7 +65,9 @@ function(annulus_warnings name)
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>)
   if(ANNULUS_WARNINGS_AS_ERRORS)
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
-                                           $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+                                           $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>
+      # A kernel that spills registers or keeps an array in local memory does not pass either.
+      $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warn-on-local-memory-usage,--warning-as-error>)
   endif()
 endfunction()
 
