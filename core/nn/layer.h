@@ -31,10 +31,10 @@ struct Pass {
   StreamView stream;
   const ParameterArena& arena;
   const MemoryPlan& memory;
-  void* workspace = nullptr;    ///< of `memory`
-  float* gradients = nullptr;   ///< elements as in the arena; a layer overwrites its own slices
-  bool training = false;        ///< batch moments and dropout, or running moments and none
-  kernels::DropoutKey dropout;  ///< a layer sets `layer`
+  void* workspace = nullptr;         ///< of `memory`
+  float* gradients = nullptr;        ///< elements as in the arena; a layer overwrites its own slices
+  bool training = false;             ///< batch moments and dropout, or running moments and none
+  kernels::DropoutKey dropout = {};  ///< a layer sets `layer`
   PassObserver* observer = nullptr;
 
   Tensor tensor(const PlannedTensor& planned) const { return memory.at(planned, workspace, stream.device()); }

@@ -46,9 +46,16 @@ class Model {
   /// All of them share one workspace, so a Network's tensors are valid until another one is used.
   Network& network(std::size_t batch);
 
+  /// Ranges of the gradient arena in the order in which a step finishes them, without gaps: statistics and
+  /// buffers, then the parameters of each layer.
+  const std::vector<ElementRange>& gradient_ranges() const { return gradient_ranges_; }
+
+  /// All layers, for messages.
+  const std::vector<LayerNode>& layers() const { return layers_; }
+
   /// Bytes of activations, their gradients and everything else kept between layers, for the largest batch
   /// that has been planned.
-  std::size_t workspace_bytes() const { return workspace_.bytes(); }
+  std::size_t workspace_bytes() const { return workspace_->bytes(); }
 
  private:
   std::string spec_;
@@ -56,8 +63,9 @@ class Model {
   std::size_t classes_ = 0;
   std::vector<LayerNode> layers_;
   std::unique_ptr<ParameterArena> arena_;
+  std::vector<ElementRange> gradient_ranges_;
+  std::unique_ptr<Buffer> workspace_;                         // shared by all networks
   std::map<std::size_t, std::unique_ptr<Network>> networks_;  // by batch
-  Buffer workspace_;
 };
 
 }  // namespace annulus

@@ -38,8 +38,8 @@ struct ArenaSlice {
   std::string name;  ///< as in PyTorch's state_dict, for instance "3.weight"
   Shape shape;
   Role role = Role::parameter;
-  InitialValue initial;
-  ElementRange range;  ///< its elements in the arena, without padding; set by ParameterArena
+  InitialValue initial = {};
+  ElementRange range = {};  ///< its elements in the arena, without padding; set by ParameterArena
 };
 
 class ParameterArena {

@@ -62,7 +62,8 @@ class TrainingStep {
   StepResult run(std::span<const MicroBatch> micro_batches, float learning_rate, std::uint64_t epoch,
                  std::uint64_t step);
 
-  /// Loss and hits of one batch, of this rank only, with running statistics and without dropout.
+  /// Loss and hits of one batch, of this rank only: with running statistics, without dropout, augmentation
+  /// and label smoothing.
   StepResult evaluate(const MicroBatch& batch);
 
  private:

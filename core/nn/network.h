@@ -1,0 +1,58 @@
+// Network: a model planned for one batch size: its kernels, and where its tensors lie in the workspace.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "core/base/buffer.h"
+#include "core/nn/layer_node.h"
+#include "core/nn/sequence.h"
+
+namespace annulus {
+
+/// Between the bytes of a micro-batch and the gradients of its parameters. Made by Model::network.
+class Network {
+ public:
+  /// `workspace` is the model's, at least workspace_bytes() long when tensors are asked for.
+  Network(std::span<const LayerNode> layers, InputShape input, std::size_t batch, const ParameterArena& arena,
+          const Buffer& workspace);
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  std::size_t batch() const { return batch_; }
+  std::size_t workspace_bytes() const { return plan_.bytes(); }
+
+  /// Where the micro-batch is copied to: u8 images, i32 labels, i64 sample indices. On the CPU, which reads
+  /// the micro-batch where it is, they are empty.
+  Tensor images() const { return tensor(images_); }
+  Tensor labels() const { return tensor(labels_); }
+  Tensor sample_index() const { return tensor(sample_index_); }
+
+  /// [batch, height, width, channels] f32: what the first layer reads.
+  Tensor input() const { return tensor(input_); }
+
+  /// [batch, classes] f32: valid from forward to backward.
+  Tensor logits() const { return tensor(logits_); }
+  /// Gradient of the loss by the logits: what backward reads, and overwrites.
+  Tensor logits_gradient() const { return tensor(logits_gradient_); }
+
+  /// A pass over this network; the caller sets gradients, training, dropout and observer.
+  Pass pass(StreamView stream) const;
+
+  void forward(const Pass& pass) { layers_.forward(pass); }
+  void backward(const Pass& pass) { layers_.backward(pass); }
+
+ private:
+  Tensor tensor(const PlannedTensor& planned) const {
+    return plan_.at(planned, workspace_.data(), arena_.device());
+  }
+
+  std::size_t batch_;
+  const ParameterArena& arena_;
+  const Buffer& workspace_;
+  Sequence layers_;
+  MemoryPlan plan_;
+  PlannedTensor images_, labels_, sample_index_, input_, logits_, logits_gradient_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,242 @@
+#include "core/nn/training_step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/nn/accumulation_tree.h"
+#include "core/nn/network.h"
+#include "core/nn/non_finite.h"
+#include "core/nn/phase_clock.h"
+#include "kernels/reduce.h"
+#include "kernels/softmax_cross_entropy.h"
+
+namespace annulus {
+namespace {
+
+constexpr float kRunningDecay = 0.9f;  // 1 - momentum of PyTorch's BatchNorm2d
+constexpr std::size_t kStatisticsBytes = ParameterArena::kStatistics * sizeof(float);
+
+void check(const TrainingOptions& options) {
+  require<ConfigError>(options.label_smoothing >= 0 && options.label_smoothing < 1,
+                       "label smoothing must be at least 0 and less than 1, not {}", options.label_smoothing);
+  require<ConfigError>(std::isfinite(options.clip_norm) && options.clip_norm >= 0,
+                       "the largest gradient norm must be 0 (no clipping) or more, not {}",
+                       options.clip_norm);
+}
+
+}  // namespace
+
+class TrainingStep::Implementation final : public PassObserver {
+ public:
+  Implementation(Model& model, Optimizer& optimizer, GradientSynchronizer& synchronizer,
+                 const TrainingOptions& options)
+      : model_(model),
+        optimizer_(optimizer),
+        synchronizer_(synchronizer),
+        options_(options),
+        compute_(model.device()),
+        tree_(model.arena()),
+        clock_(model.device()),
+        evaluation_statistics_(model.device(), kStatisticsBytes),
+        host_statistics_(Buffer::pinned(model.device(), kStatisticsBytes)) {
+    check(options);
+    if (options.clip_norm > 0) {
+      const Device device = model.device();
+      squared_norm_ = Buffer(device, sizeof(float));
+      norm_workspace_ =
+          Buffer(device, kernels::reduce_workspace_bytes(device, model.arena().parameters().size()));
+    }
+  }
+
+  StepResult run(std::span<const MicroBatch> micro_batches, float learning_rate, std::uint64_t epoch,
+                 std::uint64_t step) {
+    require<ShapeError>(!micro_batches.empty(), "a step needs at least one micro-batch; it may be empty");
+    const std::int64_t updates = optimizer_.steps();
+    clock_.restart();
+    clock_.enter(Phase::input, compute_);
+    tree_.start(compute_, micro_batches.size());
+    for (current_ = 0; current_ < micro_batches.size(); ++current_) {
+      is_last_ = current_ + 1 == micro_batches.size();
+      add_gradients(micro_batches[current_], epoch, step);
+    }
+    clock_.enter(Phase::communication, compute_);
+    synchronizer_.finalize(compute_);
+    clock_.enter(Phase::update, compute_);
+    update(learning_rate);
+    clock_.stop(compute_);
+
+    const StepResult result = read_statistics(model_.arena().gradients().data());
+    if (!std::isfinite(result.loss_sum)) {
+      optimizer_.set_steps(updates);  // the kernels have skipped the update
+      fail_non_finite(result.loss_sum, micro_batches, epoch, step);
+    }
+    return result;
+  }
+
+  StepResult evaluate(const MicroBatch& batch) {
+    if (batch.samples() == 0) return {};
+    clock_.restart();
+    clock_.enter(Phase::input, compute_);
+    Network& network = model_.network(batch.samples());
+    kernels::AugmentOptions normalise = options_.augment;
+    normalise.crop_padding = 0;
+    normalise.horizontal_flip = false;
+    const Tensor labels = load(network, batch, normalise);
+
+    clock_.enter(Phase::forward, compute_);
+    network.forward(network.pass(compute_));
+    kernels::softmax_cross_entropy(compute_, network.logits(), labels, 0.0f, Tensor(),
+                                   statistics_view(evaluation_statistics_.data()));
+    clock_.stop(compute_);
+    return read_statistics(evaluation_statistics_.data());
+  }
+
+  /// Elements of the current micro-batch's gradients are final.
+  void backward_done(ElementRange range) override {
+    tree_.carry(compute_, current_, range);
+    if (!is_last_) return;
+    clock_.enter(Phase::communication, compute_);
+    synchronizer_.add(range, compute_);
+    clock_.enter(Phase::backward, compute_);
+  }
+
+ private:
+  /// Forward and backward of one micro-batch, carried through the tree.
+  void add_gradients(const MicroBatch& batch, std::uint64_t epoch, std::uint64_t step) {
+    float* const gradients = tree_.target(current_);
+    if (batch.samples() == 0) {
+      zero_bytes(compute_, gradients, model_.arena().elements() * sizeof(float));
+      for (const ElementRange range : model_.gradient_ranges()) backward_done(range);
+      return;
+    }
+    clock_.enter(Phase::input, compute_);
+    Network& network = model_.network(batch.samples());
+    const Tensor labels = load(network, batch, augmentation(epoch));
+
+    clock_.enter(Phase::forward, compute_);
+    Pass pass = training_pass(network, batch, step);
+    pass.gradients = gradients;
+    network.forward(pass);
+    kernels::softmax_cross_entropy(compute_, network.logits(), labels, options_.label_smoothing,
+                                   network.logits_gradient(), statistics_view(gradients));
+
+    clock_.enter(Phase::backward, compute_);
+    pass.observer = this;
+    backward_done(model_.gradient_ranges().front());  // statistics and batch moments
+    network.backward(pass);
+  }
+
+  /// Copies the micro-batch to the device and fills the network's input. Returns the labels there.
+  Tensor load(const Network& network, const MicroBatch& batch, const kernels::AugmentOptions& augment) {
+    const InputShape input = model_.input();
+    const std::size_t samples = batch.samples();
+    const Shape expected{samples, input.height, input.width, input.channels};
+    require<ShapeError>(batch.images.shape() == expected && batch.sample_index.shape() == Shape{samples},
+                        "a micro-batch of {} labels has images {} and sample indices {}, but the model needs "
+                        "images {} and an index for each",
+                        samples, batch.images.shape().to_string(), batch.sample_index.shape().to_string(),
+                        expected.to_string());
+    const Tensor images = on_device(batch.images, network.images());
+    const Tensor sample_index = on_device(batch.sample_index, network.sample_index());
+    kernels::augment(compute_, augment, images, sample_index, network.input());
+    return on_device(batch.labels, network.labels());
+  }
+
+  Tensor on_device(const Tensor& host, const Tensor& device) {
+    if (device.empty()) return host;  // on the CPU there is nothing to copy
+    copy_bytes(compute_, device.data(), host.data(), host.bytes());
+    return device;
+  }
+
+  kernels::AugmentOptions augmentation(std::uint64_t epoch) const {
+    kernels::AugmentOptions augment = options_.augment;
+    augment.seed = options_.seed;
+    augment.epoch = epoch;
+    return augment;
+  }
+
+  Pass training_pass(const Network& network, const MicroBatch& batch, std::uint64_t step) const {
+    Pass pass = network.pass(compute_);
+    pass.training = true;
+    pass.dropout = {.seed = options_.seed, .step = step, .first_sample = batch.first_sample};
+    return pass;
+  }
+
+  void update(float learning_rate) {
+    const ParameterArena& arena = model_.arena();
+    const auto* statistics = arena.gradients().as<float>();
+    kernels::GradientScaling scaling{.statistics = statistics, .clip_norm = options_.clip_norm};
+    if (options_.clip_norm > 0) {
+      scaling.squared_norm = static_cast<const float*>(squared_norm_.data());
+      kernels::squared_norm(compute_, arena.gradients(arena.parameters()), norm_workspace_.data(),
+                            Tensor(squared_norm_.data(), {1}, DType::f32, arena.device()));
+    }
+    optimizer_.update(compute_, learning_rate, scaling);
+    if (arena.buffers().size() > 0)
+      kernels::update_running_average(compute_, kRunningDecay, statistics, arena.gradients(arena.buffers()),
+                                      arena.weights(arena.buffers()));
+  }
+
+  Tensor statistics_view(void* data) const {
+    return Tensor(data, {ParameterArena::kStatistics}, DType::f32, model_.device());
+  }
+
+  /// Waits for the stream.
+  StepResult read_statistics(const void* statistics) {
+    copy_bytes(compute_, host_statistics_.data(), statistics, kStatisticsBytes);
+    compute_.synchronize();
+    const auto* host = static_cast<const float*>(host_statistics_.data());
+    return {.loss_sum = host[0],
+            .hits = static_cast<std::size_t>(host[1]),
+            .samples = static_cast<std::size_t>(host[2]),
+            .times = clock_.times()};
+  }
+
+  [[noreturn]] void fail_non_finite(double loss, std::span<const MicroBatch> micro_batches,
+                                    std::uint64_t epoch, std::uint64_t step) {
+    NonFiniteSearch search(model_, compute_);
+    for (const MicroBatch& batch : micro_batches) {
+      if (batch.samples() == 0) continue;
+      Network& network = model_.network(batch.samples());
+      load(network, batch, augmentation(epoch));
+      search.input_done(network.input());
+      Pass pass = training_pass(network, batch, step);
+      pass.gradients = model_.arena().gradients().as<float>();  // batch moments go there
+      pass.observer = &search;
+      network.forward(pass);
+    }
+    fail<NonFiniteError>(
+        "step {}: the loss is {}; first value that is not finite: {}. The weights are those before this "
+        "step; "
+        "lower the learning rate, clip the gradients' norm or check the data",
+        step, loss, search.join(synchronizer_));
+  }
+
+  Model& model_;
+  Optimizer& optimizer_;
+  GradientSynchronizer& synchronizer_;
+  TrainingOptions options_;
+  Stream compute_;
+  AccumulationTree tree_;
+  PhaseClock clock_;
+  Buffer evaluation_statistics_, host_statistics_;
+  Buffer squared_norm_, norm_workspace_;  // only with clipping
+  std::size_t current_ = 0;               // micro-batch under way
+  bool is_last_ = false;
+};
+
+TrainingStep::TrainingStep(Model& model, Optimizer& optimizer, GradientSynchronizer& synchronizer,
+                           const TrainingOptions& options)
+    : implementation_(std::make_unique<Implementation>(model, optimizer, synchronizer, options)) {}
+
+TrainingStep::~TrainingStep() = default;
+
+StepResult TrainingStep::run(std::span<const MicroBatch> micro_batches, float learning_rate,
+                             std::uint64_t epoch, std::uint64_t step) {
+  return implementation_->run(micro_batches, learning_rate, epoch, step);
+}
+
+StepResult TrainingStep::evaluate(const MicroBatch& batch) { return implementation_->evaluate(batch); }
+
+}  // namespace annulus
