@@ -23,7 +23,7 @@ struct TrainingOptions {
   float clip_norm = 0;        ///< largest global norm of the averaged gradient; 0: no clipping
   std::uint64_t seed = 0;     ///< of dropout and augmentation
   /// Normalisation, crop and flip. Its seed and epoch are set by the step; evaluation only normalises.
-  kernels::AugmentOptions augment;
+  kernels::AugmentOptions augment = {};
 };
 
 /// Seconds of one step on the compute stream, by what they were spent on. Communication is the exposed
