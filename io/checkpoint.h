@@ -130,7 +130,8 @@ class CheckpointReader {
   const TensorRecord& checked(const TensorToLoad& tensor, StreamView stream) const;
   void check_crc(const TensorRecord& record, std::uint32_t found) const;
   void verify_elements(const TensorRecord& record, std::span<std::byte> staging) const;
-  const AttributeValue& attribute(const std::string& name) const;
+  template <class T>
+  const T& attribute(const std::string& name, const char* type) const;
 
   std::filesystem::path path_;
   File file_;

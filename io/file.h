@@ -17,6 +17,8 @@ class File {
   static File open(const std::filesystem::path& path);
   /// For writing, and only if there is no such file yet.
   static File create(const std::filesystem::path& path);
+  /// Takes over a descriptor; `path` is what messages call it.
+  File(int descriptor, std::filesystem::path path);
 
   ~File();
   File(File&& other) noexcept;
@@ -36,11 +38,12 @@ class File {
   void close();
 
  private:
-  File(int descriptor, std::filesystem::path path);
-
   int descriptor_ = -1;
   std::filesystem::path path_;
 };
+
+/// Throws FileError: PATH: cannot ACTION: what the system calls `error` (an errno), and what to do about it.
+[[noreturn]] void fail_file(const std::filesystem::path& path, const char* action, int error);
 
 /// Makes creations, renames and removals in `directory` durable.
 void sync_directory(const std::filesystem::path& directory);

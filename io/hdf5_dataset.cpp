@@ -180,7 +180,7 @@ Images read_images(const StoredArray& stored) {
 }  // namespace
 
 std::unique_ptr<Dataset> open_hdf5(const Hdf5Source& source, Split split) {
-  const Hdf5QuietErrors quiet;
+  const Hdf5Session session;
   const Place place = place_of(source, split);
   const Hdf5Handle handle = open_file(place.file);
   const std::optional<Hdf5Handle> group = find_group(place.file, handle, split, place.at_root);
@@ -227,7 +227,7 @@ std::unique_ptr<Dataset> open_hdf5(const Hdf5Source& source, Split split) {
 
 bool has_hdf5_test_split(const Hdf5Source& source) {
   if (!source.test_file.empty()) return true;
-  const Hdf5QuietErrors quiet;
+  const Hdf5Session session;
   return has_hard_link(source.file, open_file(source.file), "test");
 }
 

@@ -1,4 +1,5 @@
-// Owns an HDF5 identifier. Included by sources of io only: public headers do not mention HDF5.
+// Owners of HDF5 identifiers and of the library's settings. Included by sources of io only: public headers do
+// not mention HDF5.
 #pragma once
 
 #include <hdf5.h>
@@ -33,17 +34,20 @@ class Hdf5Handle {
   Close close_ = nullptr;
 };
 
-/// Keeps HDF5 from printing its error stack while alive: errors become exceptions with our own text. The
-/// setting is the calling thread's.
-class Hdf5QuietErrors {
+/// Held by the calling thread while HDF5 is in use. Its error stack is not printed: errors become exceptions
+/// with our own text. Filters are never loaded from plugins. And the library does nothing at exit, where it
+/// may crash after a failed write.
+class Hdf5Session {
  public:
-  Hdf5QuietErrors() {
+  Hdf5Session() {
+    (void)H5dont_atexit();  // only works before the first other call, and is harmless later
+    (void)H5PLset_loading_state(0);
     (void)H5Eget_auto2(H5E_DEFAULT, &function_, &data_);
     (void)H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   }
-  ~Hdf5QuietErrors() { (void)H5Eset_auto2(H5E_DEFAULT, function_, data_); }
-  Hdf5QuietErrors(const Hdf5QuietErrors&) = delete;
-  Hdf5QuietErrors& operator=(const Hdf5QuietErrors&) = delete;
+  ~Hdf5Session() { (void)H5Eset_auto2(H5E_DEFAULT, function_, data_); }
+  Hdf5Session(const Hdf5Session&) = delete;
+  Hdf5Session& operator=(const Hdf5Session&) = delete;
 
  private:
   H5E_auto2_t function_ = nullptr;

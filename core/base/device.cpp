@@ -38,6 +38,19 @@ std::string cuda_unavailable_reason() {
   return count == 0 ? "no CUDA device is visible" : "";
 }
 
+DeviceIdentity identify(Device device) {
+  if (device.is_cpu()) return {};
+  cudaDeviceProp properties{};
+  ANNULUS_CUDA_CHECK(cudaGetDeviceProperties(&properties, device.ordinal));
+  std::string uuid = "GPU";
+  for (std::size_t i = 0; i < sizeof(properties.uuid.bytes); ++i) {
+    const bool starts_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    uuid += fmt::format("{}{:02x}", starts_group ? "-" : "",
+                        static_cast<unsigned char>(properties.uuid.bytes[i]));
+  }
+  return {properties.name, uuid};
+}
+
 DeviceGuard::DeviceGuard(Device device) {
   if (!device.is_cuda()) return;
   int previous = 0;
@@ -56,6 +69,11 @@ DeviceGuard::~DeviceGuard() {
 int cuda_device_count() { return 0; }
 
 std::string cuda_unavailable_reason() { return "this build has no CUDA in it"; }
+
+DeviceIdentity identify(Device device) {
+  const DeviceGuard guard(device);
+  return {};
+}
 
 DeviceGuard::DeviceGuard(Device device) {
   require<DeviceError>(!device.is_cuda(), "{} was asked for, but this build has no CUDA in it",

@@ -37,6 +37,15 @@ int cuda_device_count();
 /// Why cuda_device_count() is 0, in one line for the user; empty if it is not.
 std::string cuda_unavailable_reason();
 
+/// What a device is called; both are empty for the CPU.
+struct DeviceIdentity {
+  std::string name;  ///< "NVIDIA H200"
+  std::string uuid;  ///< "GPU-" and 32 hexadecimal digits in the usual five groups
+};
+
+/// Creates no context. Throws DeviceError if there is no such device.
+DeviceIdentity identify(Device device);
+
 /// Makes `device` current for the calling thread and restores the earlier one. No effect for the CPU.
 /// Every thread that touches a CUDA device holds one of these first.
 class DeviceGuard {
