@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <optional>
+
 #include "kernels/activation.h"
 #include "kernels/check.h"
 #include "kernels/conv2d.h"
+#include "kernels/one_channel_cpu.h"
 #include "kernels/onednn_cpu.h"
 
 namespace annulus::kernels {
@@ -28,28 +32,101 @@ std::unique_ptr<Conv2d> make_conv2d(Device device, const Conv2dShape& shape) {
 namespace cpu {
 namespace {
 
-// Activations stay channels-last; the weights are reordered from the arena's layout to the one that the
-// primitive asks for, and back, inside each call.
+using Forward = dnnl::convolution_forward;
+using BackwardData = dnnl::convolution_backward_data;
+using BackwardWeights = dnnl::convolution_backward_weights;
+
+// oneDNN's ReLU turns NaN into 0, which would hide a run that has diverged. So the ReLU is a loop of its
+// own, over slices of the batch whose output it finds in the cache: the largest divisor of the batch that
+// keeps a slice within half of a core's second-level cache.
+std::size_t images_per_run(const Conv2dShape& s) {
+  if (!s.relu) return s.batch;
+  constexpr std::size_t kSliceBytes = 1 << 19;
+  const std::size_t image_bytes = s.out_height() * s.out_width() * s.out_channels * sizeof(float);
+  std::size_t images = std::clamp<std::size_t>(kSliceBytes / image_bytes, 1, s.batch);
+  while (s.batch % images != 0) --images;
+  return images;
+}
+
+// The shape in oneDNN's words. Activations are channels-last; a primitive may choose how weights lie.
+struct Description {
+  explicit Description(const Conv2dShape& shape, std::size_t images)
+      : x(f32_desc({dim(images), dim(shape.in_channels), dim(shape.in_height), dim(shape.in_width)},
+                   FormatTag::nhwc)),
+        y(f32_desc({dim(images), dim(shape.out_channels), dim(shape.out_height()), dim(shape.out_width())},
+                   FormatTag::nhwc)),
+        weights(f32_desc({dim(shape.out_channels), dim(shape.in_channels), dim(shape.kernel_height),
+                          dim(shape.kernel_width)},
+                         FormatTag::any)),
+        plain_weights(f32_desc(weights.dims(), FormatTag::oihw)),
+        bias(shape.bias ? f32_desc({dim(shape.out_channels)}, FormatTag::x) : dnnl::memory::desc()),
+        strides{dim(shape.stride), dim(shape.stride)},
+        padding{dim(shape.padding), dim(shape.padding)},
+        // Less than the padding, or negative, where the last window ends before the padded image does.
+        far_padding{dim((shape.out_height() - 1) * shape.stride + shape.kernel_height) -
+                        dim(shape.in_height + shape.padding),
+                    dim((shape.out_width() - 1) * shape.stride + shape.kernel_width) -
+                        dim(shape.in_width + shape.padding)} {}
+
+  Forward::primitive_desc forward(const dnnl::engine& engine) const {
+    return {
+        {dnnl::prop_kind::forward_training, kAlgorithm, x, weights, bias, y, strides, padding, far_padding},
+        user_scratchpad(),
+        engine};
+  }
+
+  BackwardData::primitive_desc backward_data(const dnnl::engine& engine) const {
+    return {{kAlgorithm, x, weights, y, strides, padding, far_padding},
+            user_scratchpad(),
+            engine,
+            forward(engine)};
+  }
+
+  BackwardWeights::primitive_desc backward_weights(const dnnl::engine& engine) const {
+    return {{kAlgorithm, x, weights, bias, y, strides, padding, far_padding},
+            user_scratchpad(),
+            engine,
+            forward(engine)};
+  }
+
+  static constexpr dnnl::algorithm kAlgorithm = dnnl::algorithm::convolution_direct;
+  dnnl::memory::desc x, y, weights, plain_weights, bias;
+  Dims strides, padding, far_padding;
+};
+
+// Weights are reordered from the arena's layout to the one that a primitive prefers, and back, inside each
+// call.
 class OnednnConv2d final : public Conv2d {
  public:
   explicit OnednnConv2d(const Conv2dShape& shape) : shape_(shape) {
-    if (shape.batch > 0) plan();
+    if (shape.batch == 0) return;
+    plan_forward();
+    plan_backward_data();
+    if (OneChannelWeightGradient::suits(shape))
+      one_channel_.emplace(shape);
+    else
+      plan_backward_weights();
   }
 
   void forward(StreamView stream, const Tensor& x, const Tensor& weights, const Tensor& bias,
                const Tensor& y) override {
-    check("conv2d forward", stream, {x, "x"}, {weights, "weights"}, {bias, "bias"}, {y, "y"});
+    check("conv2d forward", {x, "x"}, {weights, "weights"}, {bias, "bias"}, {y, "y"});
     if (shape_.batch == 0) return;
-    forward_.set(DNNL_ARG_SRC, x.data());
     forward_.set(DNNL_ARG_WEIGHTS, forward_weights_.pack(context_, weights.data()));
     if (shape_.bias) forward_.set(DNNL_ARG_BIAS, bias.data());
-    forward_.set(DNNL_ARG_DST, y.data());
-    forward_.run(context_);
-    if (shape_.relu) relu_forward(stream, y, y);
+    const std::size_t runs = shape_.batch / images_;
+    const std::size_t x_elements = x.elements() / runs, y_elements = y.elements() / runs;
+    for (std::size_t run = 0; run < runs; ++run) {
+      const Tensor part(y.as<float>() + run * y_elements, {y_elements});
+      forward_.set(DNNL_ARG_SRC, x.as<float>() + run * x_elements);
+      forward_.set(DNNL_ARG_DST, part.data());
+      forward_.run(context_);
+      if (shape_.relu) relu_forward(stream, part, part);
+    }
   }
 
-  void backward_data(StreamView stream, const Tensor& dy, const Tensor& weights, const Tensor& dx) override {
-    check("conv2d backward_data", stream, {dx, "dx"}, {weights, "weights"}, {Tensor(), nullptr}, {dy, "dy"});
+  void backward_data(StreamView, const Tensor& dy, const Tensor& weights, const Tensor& dx) override {
+    check("conv2d backward_data", {dx, "dx"}, {weights, "weights"}, {Tensor(), nullptr}, {dy, "dy"});
     if (shape_.batch == 0) return;
     backward_data_.set(DNNL_ARG_DIFF_DST, dy.data());
     backward_data_.set(DNNL_ARG_WEIGHTS, backward_data_weights_.pack(context_, weights.data()));
@@ -59,18 +136,21 @@ class OnednnConv2d final : public Conv2d {
 
   void backward_weights(StreamView stream, const Tensor& x, const Tensor& dy, const Tensor& dweights,
                         const Tensor& dbias) override {
-    check("conv2d backward_weights", stream, {x, "x"}, {dweights, "dweights"}, {dbias, "dbias"}, {dy, "dy"});
+    check("conv2d backward_weights", {x, "x"}, {dweights, "dweights"}, {dbias, "dbias"}, {dy, "dy"});
+    float* bias = shape_.bias ? dbias.as<float>() : nullptr;
     if (shape_.batch == 0) {
       zero_bytes(stream, dweights.data(), dweights.bytes());
-      if (shape_.bias) zero_bytes(stream, dbias.data(), dbias.bytes());
-      return;
+      if (shape_.bias) zero_bytes(stream, bias, dbias.bytes());
+    } else if (one_channel_) {
+      one_channel_->run(x.as<float>(), dy.as<float>(), dweights.as<float>(), bias);
+    } else {
+      backward_weights_.set(DNNL_ARG_SRC, x.data());
+      backward_weights_.set(DNNL_ARG_DIFF_DST, dy.data());
+      backward_weights_.set(DNNL_ARG_DIFF_WEIGHTS, weight_gradient_.memory(dweights.data()));
+      if (shape_.bias) backward_weights_.set(DNNL_ARG_DIFF_BIAS, bias);
+      backward_weights_.run(context_);
+      weight_gradient_.unpack(context_, dweights.data());
     }
-    backward_weights_.set(DNNL_ARG_SRC, x.data());
-    backward_weights_.set(DNNL_ARG_DIFF_DST, dy.data());
-    backward_weights_.set(DNNL_ARG_DIFF_WEIGHTS, weight_gradient_.memory(dweights.data()));
-    if (shape_.bias) backward_weights_.set(DNNL_ARG_DIFF_BIAS, dbias.data());
-    backward_weights_.run(context_);
-    weight_gradient_.unpack(context_, dweights.data());
   }
 
  private:
@@ -79,9 +159,9 @@ class OnednnConv2d final : public Conv2d {
     const char* name;
   };
 
-  void check(const char* op, StreamView stream, const Argument& x, const Argument& weights,
-             const Argument& bias, const Argument& y) const {
-    const Device device = stream.device();
+  void check(const char* op, const Argument& x, const Argument& weights, const Argument& bias,
+             const Argument& y) const {
+    const Device device = Device::cpu();
     check_tensor(op, x.name, x.tensor, shape_.input(), device);
     check_tensor(op, weights.name, weights.tensor, shape_.weights(), device);
     check_tensor(op, y.name, y.tensor, shape_.output(), device);
@@ -89,60 +169,46 @@ class OnednnConv2d final : public Conv2d {
       check_tensor(op, bias.name, bias.tensor, {shape_.out_channels}, device);
   }
 
-  void plan() {
-    const Conv2dShape& s = shape_;
-    const auto x =
-        f32_desc({dim(s.batch), dim(s.in_channels), dim(s.in_height), dim(s.in_width)}, FormatTag::nhwc);
-    const auto y = f32_desc({dim(s.batch), dim(s.out_channels), dim(s.out_height()), dim(s.out_width())},
-                            FormatTag::nhwc);
-    const Dims weight_dims{dim(s.out_channels), dim(s.in_channels), dim(s.kernel_height),
-                           dim(s.kernel_width)};
-    const auto plain = f32_desc(weight_dims, FormatTag::oihw);
-    const auto any = f32_desc(weight_dims, FormatTag::any);
-    const auto bias = s.bias ? f32_desc({dim(s.out_channels)}, FormatTag::x) : dnnl::memory::desc();
-    const Dims strides{dim(s.stride), dim(s.stride)}, padding{dim(s.padding), dim(s.padding)};
-    // What the stride leaves over at the far sides is not padded.
-    const Dims far_padding{
-        dim((s.out_height() - 1) * s.stride + s.kernel_height) - dim(s.in_height + s.padding),
-        dim((s.out_width() - 1) * s.stride + s.kernel_width) - dim(s.in_width + s.padding)};
-    const auto direct = dnnl::algorithm::convolution_direct;
+  void plan_forward() {
+    images_ = images_per_run(shape_);
+    const Description shape(shape_, images_);
+    const auto primitive = shape.forward(context_.engine);
+    forward_weights_ = PackedWeights::read(context_, shape.plain_weights, primitive.weights_desc());
+    forward_ = OnednnPrimitive::plan<Forward>(context_, primitive,
+                                              {{DNNL_ARG_SRC, shape.x},
+                                               {DNNL_ARG_WEIGHTS, primitive.weights_desc()},
+                                               {DNNL_ARG_BIAS, shape.bias},
+                                               {DNNL_ARG_DST, shape.y}});
+  }
 
-    using Forward = dnnl::convolution_forward;
-    const Forward::primitive_desc forward(
-        {dnnl::prop_kind::forward_training, direct, x, any, bias, y, strides, padding, far_padding},
-        user_scratchpad(), context_.engine);
-    forward_weights_ = PackedWeights::read(context_, plain, forward.weights_desc());
-    forward_ = OnednnPrimitive::plan<Forward>(context_, forward,
-                                              {{DNNL_ARG_SRC, x},
-                                               {DNNL_ARG_WEIGHTS, forward.weights_desc()},
-                                               {DNNL_ARG_BIAS, bias},
-                                               {DNNL_ARG_DST, y}});
+  void plan_backward_data() {
+    const Description shape(shape_, shape_.batch);
+    const auto primitive = shape.backward_data(context_.engine);
+    backward_data_weights_ = PackedWeights::read(context_, shape.plain_weights, primitive.weights_desc());
+    backward_data_ = OnednnPrimitive::plan<BackwardData>(context_, primitive,
+                                                         {{DNNL_ARG_DIFF_DST, shape.y},
+                                                          {DNNL_ARG_WEIGHTS, primitive.weights_desc()},
+                                                          {DNNL_ARG_DIFF_SRC, shape.x}});
+  }
 
-    using BackwardData = dnnl::convolution_backward_data;
-    const BackwardData::primitive_desc backward_data({direct, x, any, y, strides, padding, far_padding},
-                                                     user_scratchpad(), context_.engine, forward);
-    backward_data_weights_ = PackedWeights::read(context_, plain, backward_data.weights_desc());
-    backward_data_ = OnednnPrimitive::plan<BackwardData>(
-        context_, backward_data,
-        {{DNNL_ARG_DIFF_DST, y}, {DNNL_ARG_WEIGHTS, backward_data.weights_desc()}, {DNNL_ARG_DIFF_SRC, x}});
-
-    using BackwardWeights = dnnl::convolution_backward_weights;
-    const BackwardWeights::primitive_desc backward_weights(
-        {direct, x, any, bias, y, strides, padding, far_padding}, user_scratchpad(), context_.engine,
-        forward);
-    weight_gradient_ = PackedWeights::written(context_, backward_weights.diff_weights_desc(), plain);
+  void plan_backward_weights() {
+    const Description shape(shape_, shape_.batch);
+    const auto primitive = shape.backward_weights(context_.engine);
+    weight_gradient_ = PackedWeights::written(context_, primitive.diff_weights_desc(), shape.plain_weights);
     backward_weights_ =
-        OnednnPrimitive::plan<BackwardWeights>(context_, backward_weights,
-                                               {{DNNL_ARG_SRC, x},
-                                                {DNNL_ARG_DIFF_DST, y},
-                                                {DNNL_ARG_DIFF_WEIGHTS, backward_weights.diff_weights_desc()},
-                                                {DNNL_ARG_DIFF_BIAS, bias}});
+        OnednnPrimitive::plan<BackwardWeights>(context_, primitive,
+                                               {{DNNL_ARG_SRC, shape.x},
+                                                {DNNL_ARG_DIFF_DST, shape.y},
+                                                {DNNL_ARG_DIFF_WEIGHTS, primitive.diff_weights_desc()},
+                                                {DNNL_ARG_DIFF_BIAS, shape.bias}});
   }
 
   const Conv2dShape shape_;
+  std::size_t images_ = 0;  // per run of the forward primitive
   OnednnContext context_;
   OnednnPrimitive forward_, backward_data_, backward_weights_;
   PackedWeights forward_weights_, backward_data_weights_, weight_gradient_;
+  std::optional<OneChannelWeightGradient> one_channel_;  // in place of backward_weights_
 };
 
 }  // namespace

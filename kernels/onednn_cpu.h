@@ -47,6 +47,7 @@ class OnednnPrimitive {
   OnednnPrimitive() = default;
 
   /// Takes the primitive of `description` and a layout for every argument: {DNNL_ARG_SRC, layout}, ...
+  /// An argument with an empty layout is absent.
   template <class Primitive>
   static OnednnPrimitive plan(OnednnContext& context, const typename Primitive::primitive_desc& description,
                               std::initializer_list<std::pair<int, dnnl::memory::desc>> arguments) {
@@ -78,6 +79,7 @@ class OnednnPrimitive {
 
  private:
   void add(const OnednnContext& context, int index, const dnnl::memory::desc& layout) {
+    if (layout.is_zero()) return;
     memories_.push_back(dnnl::memory(layout, context.engine, DNNL_MEMORY_NONE));
     arguments_.push_back({index, memories_.back().get()});
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
-#include <limits>
+#include <bit>
+#include <cstdint>
 
 #include "kernels/check.h"
 #include "kernels/dispatch.h"
@@ -58,61 +59,106 @@ void global_average_pool_backward(StreamView stream, const Tensor& dy, const Ten
 namespace cpu {
 namespace {
 
-ANNULUS_MULTIVERSION void max_pool2d_forward_loop(const Pool2dShape& s, const float* x, float* y,
-                                                  std::uint8_t* argmax) {
-  const std::size_t row_stride = s.in_width * s.channels;
-  for (std::size_t image = 0; image < s.batch; ++image, x += s.in_height * row_stride)
-    for (std::size_t row = 0; row < s.out_height(); ++row)
-      for (std::size_t column = 0; column < s.out_width(); ++column, y += s.channels, argmax += s.channels) {
-        const float* corner = x + row * s.stride * row_stride + column * s.stride * s.channels;
-        for (std::size_t channel = 0; channel < s.channels; ++channel) {
-          y[channel] = corner[channel];
-          argmax[channel] = 0;
-        }
-        for (std::size_t position = 1; position < s.window * s.window; ++position) {
-          const float* from = corner + position / s.window * row_stride + position % s.window * s.channels;
-          for (std::size_t channel = 0; channel < s.channels; ++channel) {
-            // Not "from > y": a NaN takes the place of a number, and nothing takes the place of a NaN.
-            const bool larger = !(y[channel] >= from[channel]) && y[channel] == y[channel];
-            y[channel] = larger ? from[channel] : y[channel];
-            argmax[channel] = larger ? static_cast<std::uint8_t>(position) : argmax[channel];
-          }
-        }
-      }
+// Calls visit(input offset of the window's first pixel, output offset) for every window, in order.
+template <class Visit>
+void for_each_window(const Pool2dShape& s, const Visit& visit) {
+  const std::size_t out_height = s.out_height(), out_width = s.out_width();
+  std::size_t output = 0;
+  for (std::size_t image = 0; image < s.batch; ++image)
+    for (std::size_t row = 0; row < out_height; ++row)
+      for (std::size_t column = 0; column < out_width; ++column, output += s.channels)
+        visit(((image * s.in_height + row * s.stride) * s.in_width + column * s.stride) * s.channels, output);
 }
 
-ANNULUS_MULTIVERSION void max_pool2d_backward_loop(const Pool2dShape& s, const float* dy,
-                                                   const std::uint8_t* argmax, const float* relu_output,
-                                                   float* dx) {
-  const std::size_t row_stride = s.in_width * s.channels;
-  std::fill_n(dx, s.batch * s.in_height * row_stride, 0.0f);
-  for (std::size_t image = 0; image < s.batch; ++image, dx += s.in_height * row_stride)
-    for (std::size_t row = 0; row < s.out_height(); ++row)
-      for (std::size_t column = 0; column < s.out_width(); ++column) {
-        float* corner = dx + row * s.stride * row_stride + column * s.stride * s.channels;
-        for (std::size_t channel = 0; channel < s.channels; ++channel) {
-          const std::size_t position = argmax[channel];
-          const bool passes = relu_output == nullptr || relu_output[channel] > 0;
-          corner[position / s.window * row_stride + position % s.window * s.channels + channel] +=
-              passes ? dy[channel] : 0;
-        }
-        dy += s.channels;
-        argmax += s.channels;
-        if (relu_output != nullptr) relu_output += s.channels;
-      }
+// The masks below keep the loops free of branches, without which they would not vectorise.
+inline float choose(std::int32_t mask, float where_set, float elsewhere) {
+  return std::bit_cast<float>((std::bit_cast<std::int32_t>(where_set) & mask) |
+                              (std::bit_cast<std::int32_t>(elsewhere) & ~mask));
+}
+
+// All bits set where `best` stays: a NaN takes the place of a number, nothing takes the place of a NaN.
+inline std::int32_t stays(float best, float value) {
+  return -static_cast<std::int32_t>(best >= value) | -static_cast<std::int32_t>(best != best);
+}
+
+// y = maximum of four pixels, one vector of channels each.
+ANNULUS_MULTIVERSION void maximum_of_four(std::size_t channels, const float* x0, const float* x1,
+                                          const float* x2, const float* x3, float* y, std::uint8_t* argmax) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < channels; ++i) {
+    const float others[3] = {x1[i], x2[i], x3[i]};
+    float best = x0[i];
+    std::int32_t position = 0;
+    for (std::int32_t other = 0; other < 3; ++other) {
+      const std::int32_t mask = stays(best, others[other]);
+      best = choose(mask, best, others[other]);
+      position = (position & mask) | ((other + 1) & ~mask);
+    }
+    y[i] = best;
+    argmax[i] = static_cast<std::uint8_t>(position);
+  }
+}
+
+// y = maximum of y and one more pixel.
+ANNULUS_MULTIVERSION void maximum_with(std::size_t channels, const float* x, std::int32_t position, float* y,
+                                       std::uint8_t* argmax) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < channels; ++i) {
+    const std::int32_t mask = stays(y[i], x[i]);
+    y[i] = choose(mask, y[i], x[i]);
+    argmax[i] = static_cast<std::uint8_t>((argmax[i] & mask) | (position & ~mask));
+  }
+}
+
+// dx = [dx +] dy where the window's maximum was at `position` and, if there is one, relu_output is positive.
+// The two choices do not vary in the loop: the compiler makes a loop of each.
+ANNULUS_MULTIVERSION void route_gradient(std::size_t channels, std::uint8_t position, bool accumulate,
+                                         const std::uint8_t* argmax, const float* relu_output,
+                                         const float* dy, float* dx) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < channels; ++i) {
+    const bool passes = (argmax[i] == position) & (relu_output == nullptr || relu_output[i] > 0);
+    dx[i] = (accumulate ? dx[i] : 0) + (passes ? dy[i] : 0);
+  }
 }
 
 }  // namespace
 
 void max_pool2d_forward(StreamView, const Pool2dShape& shape, const Tensor& x, const Tensor& y,
                         const Tensor& argmax) {
-  max_pool2d_forward_loop(shape, x.as<float>(), y.as<float>(), argmax.as<std::uint8_t>());
+  const std::size_t channels = shape.channels, row_stride = shape.in_width * channels;
+  for_each_window(shape, [&](std::size_t input, std::size_t output) {
+    const float* corner = x.as<float>() + input;
+    float* maximum = y.as<float>() + output;
+    std::uint8_t* position = argmax.as<std::uint8_t>() + output;
+    if (shape.window == 2) {
+      maximum_of_four(channels, corner, corner + channels, corner + row_stride,
+                      corner + row_stride + channels, maximum, position);
+      return;
+    }
+    std::copy_n(corner, channels, maximum);
+    std::fill_n(position, channels, std::uint8_t{0});
+    for (std::size_t other = 1; other < shape.window * shape.window; ++other)
+      maximum_with(channels, corner + other / shape.window * row_stride + other % shape.window * channels,
+                   static_cast<std::int32_t>(other), maximum, position);
+  });
 }
 
 void max_pool2d_backward(StreamView, const Pool2dShape& shape, const Tensor& dy, const Tensor& argmax,
                          const Tensor& relu_output, const Tensor& dx) {
-  max_pool2d_backward_loop(shape, dy.as<float>(), argmax.as<std::uint8_t>(), relu_output.as<float>(),
-                           dx.as<float>());
+  const std::size_t channels = shape.channels, row_stride = shape.in_width * channels;
+  const bool overlap = shape.stride < shape.window;
+  const bool covers = shape.stride == shape.window && shape.in_height % shape.window == 0 &&
+                      shape.in_width % shape.window == 0;
+  if (!covers) std::fill_n(dx.as<float>(), dx.elements(), 0.0f);
+  for_each_window(shape, [&](std::size_t input, std::size_t output) {
+    const float* relu = relu_output.empty() ? nullptr : relu_output.as<float>() + output;
+    float* pixel = dx.as<float>() + input;
+    for (std::size_t position = 0; position < shape.window * shape.window; ++position)
+      route_gradient(channels, static_cast<std::uint8_t>(position), overlap,
+                     argmax.as<std::uint8_t>() + output, relu, dy.as<float>() + output,
+                     pixel + position / shape.window * row_stride + position % shape.window * channels);
+  });
 }
 
 void global_average_pool_forward(StreamView, const Tensor& x, const Tensor& y) {
