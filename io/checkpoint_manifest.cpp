@@ -21,8 +21,10 @@ constexpr std::size_t kMaxTextBytes = 32768;
 
 constexpr std::array kRoles = {TensorRole::parameter, TensorRole::buffer, TensorRole::optimizer_state};
 
-bool is_storable(std::string_view text, std::size_t most) {
-  return text.size() <= most && text.find('\0') == std::string_view::npos;
+// Names go into messages and onto terminals, so they have no control characters.
+bool is_name(std::string_view text) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  return text.size() <= kMaxNameBytes && std::none_of(text.begin(), text.end(), is_control);
 }
 
 bool is_device_tag(const std::string& tag) {
@@ -34,12 +36,14 @@ bool is_device_tag(const std::string& tag) {
 }
 
 void check_record(const std::filesystem::path& path, const TensorRecord& record) {
+  require<CheckpointError>(is_name(record.name) && !record.name.empty(),
+                           "{}: the name of a tensor must have 1 to {} bytes and no control characters",
+                           path.string(), kMaxNameBytes);
   const std::string where = describe(path, record.name);
-  require<CheckpointError>(!record.name.empty(), "{}: a tensor has no name", path.string());
-  for (const std::string* text : {&record.name, &record.of, &record.provenance.host,
-                                  &record.provenance.device_name, &record.provenance.device_uuid})
-    require<CheckpointError>(is_storable(*text, kMaxNameBytes),
-                             "{}: names have at most {} bytes and no zero byte", where, kMaxNameBytes);
+  for (const std::string* text :
+       {&record.of, &record.provenance.host, &record.provenance.device_name, &record.provenance.device_uuid})
+    require<CheckpointError>(is_name(*text), "{}: names must have at most {} bytes and no control characters",
+                             where, kMaxNameBytes);
   require<CheckpointError>(record.shape.size() <= TensorRecord::kMaxRank,
                            "{}: has {} dimensions; the format allows {}", where, record.shape.size(),
                            TensorRecord::kMaxRank);
@@ -160,12 +164,12 @@ void check_records(const std::filesystem::path& path, std::span<const TensorReco
 
 void check_attributes(const std::filesystem::path& path, const Attributes& attributes) {
   for (const auto& [name, attribute] : attributes) {
-    require<CheckpointError>(!name.empty() && is_storable(name, 255),
-                             "{}: attribute \"{}\": names have 1 to 255 bytes and no zero byte",
-                             path.string(), name);
+    require<CheckpointError>(is_name(name) && !name.empty(),
+                             "{}: the name of an attribute must have 1 to {} bytes and no control characters",
+                             path.string(), kMaxNameBytes);
     if (const auto* text = std::get_if<std::string>(&attribute))
-      require<CheckpointError>(is_storable(*text, kMaxTextBytes),
-                               "{}: attribute \"{}\": texts have at most {} bytes and no zero byte",
+      require<CheckpointError>(text->size() <= kMaxTextBytes && text->find('\0') == std::string::npos,
+                               "{}: attribute \"{}\": texts must have at most {} bytes and no zero byte",
                                path.string(), name, kMaxTextBytes);
     if (const auto* number = std::get_if<double>(&attribute))
       require<CheckpointError>(std::isfinite(*number), "{}: attribute \"{}\" is {}; expected a finite number",

@@ -96,6 +96,7 @@ void File::write(std::uint64_t offset, std::span<const std::byte> bytes) const {
 }
 
 void File::reserve(std::uint64_t bytes) const {
+  if (bytes == 0) return;
   int status = -1;
   do {
     status = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes));
