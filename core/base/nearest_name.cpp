@@ -4,26 +4,30 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
-#include <utility>
 #include <vector>
 
 namespace annulus {
 namespace {
 
-/// Levenshtein distance: the fewest letters to insert, delete or replace.
+/// The fewest letters to insert, delete, replace or swap with their neighbour.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);  // distances of a's prefix to every prefix of b
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replace = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replace, row[j] + 1, diagonal + 1});
+  const std::size_t width = b.size() + 1;
+  std::vector<std::size_t> table((a.size() + 1) *
+                                 width);  // distance of every prefix of a to every prefix of b
+  const auto distance = [&](std::size_t i, std::size_t j) -> std::size_t& { return table[i * width + j]; };
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        distance(i, j) = i + j;
+        continue;
+      }
+      std::size_t least = distance(i - 1, j - 1) + (a[i - 1] == b[j - 1] ? 0 : 1);
+      least = std::min({least, distance(i - 1, j) + 1, distance(i, j - 1) + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        least = std::min(least, distance(i - 2, j - 2) + 1);
+      distance(i, j) = least;
     }
-  }
-  return row.back();
+  return table.back();
 }
 
 }  // namespace

@@ -7,8 +7,9 @@
 
 namespace annulus {
 
-/// The name that is closest to `text` in edit distance; empty if none is close enough to be a likely typing
-/// error (at most a third of its letters, and at least one, may differ).
+/// The name that is closest to `text` in edit distance (letters to insert, delete, replace or swap); empty if
+/// none is close enough to be a likely typing error: at most a third of its letters may differ, but always
+/// one.
 std::string_view nearest_name(std::string_view text, std::span<const std::string_view> names);
 
 /// "; did you mean \"NAME\"?", or nothing if no name is close: ready to end an error message with.
