@@ -1,5 +1,7 @@
 #include "io/synthetic.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "core/base/error.h"
@@ -13,26 +15,16 @@ constexpr std::size_t kGrid = 4;  // cells of a pattern along each side of the i
 // The last part of the Philox key: noise of the two splits, and patterns.
 constexpr std::uint64_t kTrainNoise = 0, kTestNoise = 1, kPatterns = 2;
 
-/// Hands out the bytes of a Philox sequence one after the other.
-class RandomBytes {
- public:
-  explicit RandomBytes(const Philox& philox) : philox_(philox) {}
-
-  std::uint8_t next() {
-    if (used_ == 16) {
-      block_ = philox_.block(next_block_++);
-      used_ = 0;
-    }
-    const std::uint32_t word = block_.word[used_ / 4];
-    return static_cast<std::uint8_t>(word >> (8 * (used_++ % 4)));
+/// Fills bytes[0 .. count) from a Philox sequence, the low byte of each word first.
+void fill_random(const Philox& philox, std::uint8_t* bytes, std::size_t count) {
+  for (std::size_t begin = 0; begin < count; begin += 16) {
+    const PhiloxBlock block = philox.block(begin / 16);
+    std::uint8_t values[16];
+    for (unsigned i = 0; i < 16; ++i)
+      values[i] = static_cast<std::uint8_t>(block.word[i / 4] >> (8 * (i % 4)));
+    std::memcpy(bytes + begin, values, std::min<std::size_t>(16, count - begin));
   }
-
- private:
-  Philox philox_;
-  PhiloxBlock block_{};
-  std::uint64_t next_block_ = 0;
-  unsigned used_ = 16;
-};
+}
 
 DatasetInfo complete(DatasetInfo info) {
   require<ConfigError>(
@@ -49,23 +41,27 @@ DatasetInfo complete(DatasetInfo info) {
 
 SyntheticDataset::SyntheticDataset(DatasetInfo info, std::uint64_t seed, Split split)
     : Dataset(complete(std::move(info))), seed_(seed), split_(split) {
+  std::vector<std::uint8_t> cells(kGrid * kGrid * channels());
+  rows_.reserve(classes() * kGrid * width() * channels());
   for (std::size_t k = 0; k < classes(); ++k) {
-    RandomBytes bytes(Philox(seed_, RandomPurpose::synthetic, k, kPatterns));
-    for (std::size_t i = 0; i < kGrid * kGrid * channels(); ++i) patterns_.push_back(bytes.next());
+    fill_random(Philox(seed_, RandomPurpose::synthetic, k, kPatterns), cells.data(), cells.size());
+    for (std::size_t row = 0; row < kGrid; ++row)
+      for (std::size_t w = 0; w < width(); ++w) {
+        const std::uint8_t* const cell = cells.data() + (row * kGrid + w * kGrid / width()) * channels();
+        rows_.insert(rows_.end(), cell, cell + channels());
+      }
   }
 }
 
 void SyntheticDataset::read(std::size_t index, std::uint8_t* image) const {
-  const std::uint8_t* const pattern = patterns_.data() + index % classes() * kGrid * kGrid * channels();
-  RandomBytes noise(
-      Philox(seed_, RandomPurpose::synthetic, index, split_ == Split::train ? kTrainNoise : kTestNoise));
-  for (std::size_t h = 0; h < height(); ++h)
-    for (std::size_t w = 0; w < width(); ++w) {
-      const std::uint8_t* const cell =
-          pattern + (h * kGrid / height() * kGrid + w * kGrid / width()) * channels();
-      for (std::size_t c = 0; c < channels(); ++c)
-        *image++ = static_cast<std::uint8_t>((unsigned{cell[c]} + noise.next()) / 2);
-    }
+  const std::uint64_t noise = split_ == Split::train ? kTrainNoise : kTestNoise;
+  fill_random(Philox(seed_, RandomPurpose::synthetic, index, noise), image, image_bytes());
+  const std::size_t row_bytes = width() * channels();
+  const std::uint8_t* const pattern = rows_.data() + index % classes() * kGrid * row_bytes;
+  for (std::size_t h = 0; h < height(); ++h, image += row_bytes) {
+    const std::uint8_t* const row = pattern + h * kGrid / height() * row_bytes;
+    for (std::size_t i = 0; i < row_bytes; ++i) image[i] = static_cast<std::uint8_t>((image[i] + row[i]) / 2);
+  }
 }
 
 }  // namespace annulus

@@ -1,10 +1,8 @@
 // Made-up data that can be learned: for tests, for benches and for trying things without a download.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "io/dataset.h"
@@ -29,7 +27,7 @@ class SyntheticDataset final : public Dataset {
  private:
   std::uint64_t seed_;
   Split split_;
-  std::vector<std::uint8_t> patterns_;  // [classes, grid, grid, channels]
+  std::vector<std::uint8_t> rows_;  // [classes, grid, width, channels]: patterns, stretched in width only
 };
 
 }  // namespace annulus

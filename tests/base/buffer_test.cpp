@@ -11,6 +11,10 @@
 #include "core/base/error.h"
 #include "tests/support/expect_error.h"
 
+// AddressSanitizer should let allocations fail rather than stop the program; nobody calls this without it.
+extern "C" const char* __asan_default_options();
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace annulus {
 namespace {
 
