@@ -1,5 +1,5 @@
-function(annulus_summary_line name on why)
-  if(on)
+function(annulus_summary_line name enabled why)
+  if(enabled)
     message(STATUS "  ${name}: on   ${why}")
   else()
     message(STATUS "  ${name}: off  ${why}")

@@ -82,7 +82,7 @@ class Hdf5Dataset : public ::testing::Test {
     expect_error<DataError>([&] { (void)open_hdf5(source(path_), Split::train); }, parts);
   }
 
-  const Hdf5QuietErrors quiet_;
+  const Hdf5Session session_;
   const test::TemporaryDirectory directory_;
   const std::string path_ = directory_ / "data.h5";
 };
