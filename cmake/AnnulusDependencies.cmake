@@ -15,6 +15,9 @@ endif()
 if(ANNULUS_BUILD_BENCH)
   find_package(benchmark REQUIRED)
 endif()
-if(ANNULUS_HAS_CUDA)
+if(ANNULUS_HAS_VIRTUAL_GPU)
+  find_package(Boost REQUIRED COMPONENTS context)  # device threads of the virtual GPU
+endif()
+if(ANNULUS_HAS_CUDA AND NOT ANNULUS_VIRTUAL_GPU)
   find_package(CUDAToolkit REQUIRED)              # runtime (linked statically: no driver needed to start), cuBLAS
 endif()

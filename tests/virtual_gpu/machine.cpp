@@ -1,0 +1,173 @@
+#include "machine.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "block.h"
+#include "report.h"
+
+namespace virtual_gpu {
+namespace {
+
+std::size_t environment_number(const char* name, std::size_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// Raised by the processor when code touches device memory without its key.
+void on_access_fault(int signal, siginfo_t* info, void* context) {
+  const void* const code =
+      reinterpret_cast<const void*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+  for (const auto& device : machine().devices)
+    if (device->memory.contains(info->si_addr))
+      report(code, "{} touches {}", in_device_code() ? "device code" : "host code",
+             device->memory.describe(info->si_addr));
+  ::signal(signal, SIG_DFL);  // not ours: happens again, and ends the process as it would have
+}
+
+void end_with_leak_report() {
+  const std::string leaks = machine().leaks();
+  if (leaks.empty()) return;
+  std::fprintf(stderr, "virtual GPU: not released at exit:\n%s", leaks.c_str());
+  std::fflush(nullptr);
+  _exit(EXIT_FAILURE);
+}
+
+}  // namespace
+
+Machine& machine() {
+  // Leaked on purpose: destructors of static objects of the program may still call the runtime.
+  static Machine* const instance = [] {
+    auto* made = new Machine;
+    struct sigaction action = {};
+    action.sa_sigaction = on_access_fault;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigaction(SIGSEGV, &action, nullptr);
+    std::atexit(end_with_leak_report);
+    return made;
+  }();
+  return *instance;
+}
+
+int& current_device() {
+  thread_local int device = 0;
+  return device;
+}
+
+std::string describe_foreign(const void* address) {
+  for (const auto& device : machine().devices)
+    if (device->memory.contains(address)) return "; it is " + device->memory.describe(address);
+  return machine().pinned.contains(address, 1) ? "; it is page-locked host memory" : "; it is host memory";
+}
+
+Machine::Machine() {
+  const std::size_t count = environment_number("ANNULUS_VIRTUAL_GPUS", 4);
+  for (std::size_t i = 0; i < count; ++i) {
+    devices.push_back(std::make_unique<VirtualDevice>(static_cast<int>(i)));
+    devices.back()->default_stream.device = static_cast<int>(i);
+  }
+  set_seed(environment_number("ANNULUS_VIRTUAL_GPU_SEED", 1));
+}
+
+Machine::~Machine() = default;
+
+void Machine::set_seed(std::uint64_t seed) {
+  drain("set_seed");
+  random_.seed(seed);
+  eagerness_ = static_cast<Eagerness>(seed % 3);
+}
+
+Stream& Machine::stream(cudaStream_t handle, const char* call) {
+  if (handle == nullptr) return devices[static_cast<std::size_t>(current_device())]->default_stream;
+  for (Stream& stream : streams)
+    if (&stream == handle && !stream.destroyed) return stream;
+  report(nullptr, "{}: the stream was destroyed or never created", call);
+}
+
+void Machine::enqueue(Stream& stream, Operation operation) {
+  stream.queue.push_back(std::move(operation));
+  if (eagerness_ != Eagerness::lazy) run_a_little();
+}
+
+void Machine::run_a_little() {
+  while (eagerness_ == Eagerness::eager || random_() % 2 == 0) {
+    const std::vector<Stream*> candidates = startable();
+    if (candidates.empty()) return;
+    run_one(*candidates[random_() % candidates.size()]);
+  }
+}
+
+void Machine::run_until(const std::function<bool()>& done, const char* call) {
+  while (!done()) {
+    const std::vector<Stream*> candidates = startable();
+    if (candidates.empty()) report(nullptr, "{} waits for work that nothing can start any more", call);
+    run_one(*candidates[random_() % candidates.size()]);
+  }
+}
+
+void Machine::drain(const char* call) {
+  const auto idle = [&] {
+    return std::all_of(streams.begin(), streams.end(), [](const Stream& s) { return s.queue.empty(); }) &&
+           std::all_of(devices.begin(), devices.end(),
+                       [](const auto& device) { return device->default_stream.queue.empty(); });
+  };
+  run_until(idle, call);
+}
+
+std::vector<Stream*> Machine::startable() {
+  std::vector<Stream*> result;
+  const auto consider = [&](Stream& stream) {
+    if (!stream.queue.empty() && (!stream.queue.front().may_start || stream.queue.front().may_start()))
+      result.push_back(&stream);
+  };
+  for (const auto& device : devices) consider(device->default_stream);
+  for (Stream& stream : streams) consider(stream);
+  return result;
+}
+
+void Machine::run_one(Stream& stream) {
+  const Operation operation = std::move(stream.queue.front());
+  stream.queue.pop_front();
+  operation.run();
+  if (stream.destroyed && stream.queue.empty())
+    streams.remove_if([&](const Stream& other) { return &other == &stream; });
+}
+
+std::string Machine::leaks() const {
+  std::string text;
+  for (const auto& device : devices) text += device->memory.describe_live();
+  text += pinned.describe_live();
+  const auto live =
+      std::count_if(streams.begin(), streams.end(), [](const Stream& s) { return !s.destroyed; });
+  if (live != 0) text += fmt::format("  {} streams\n", live);
+  if (live_events != 0) text += fmt::format("  {} events\n", live_events);
+  return text;
+}
+
+DeviceLedger ledger(int device) {
+  const std::lock_guard lock(machine().mutex);
+  return machine().devices.at(static_cast<std::size_t>(device))->ledger;
+}
+
+void set_seed(std::uint64_t seed) {
+  const std::lock_guard lock(machine().mutex);
+  machine().set_seed(seed);
+}
+
+void fail_allocation(std::size_t nth) {
+  const std::lock_guard lock(machine().mutex);
+  machine().failing_allocation = nth;
+}
+
+std::string leak_report() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().leaks();
+}
+
+}  // namespace virtual_gpu

@@ -1,0 +1,109 @@
+// The one machine of a process: devices, streams, and the scheduler that runs the queued work.
+//
+// Nothing runs in the background. Work waits in its stream's queue and is run, under one lock, by whichever
+// host thread waits for something or, now and then, by one that queues more. Which stream goes on, and how
+// much is done early, is up to a random number generator with a seed, so a schedule can be repeated; whatever
+// the programming model does not order, happens in another order under another seed.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "include/cuda_runtime.h"
+#include "memory.h"
+#include "virtual_gpu.h"
+
+namespace virtual_gpu {
+
+/// A recorded point: `requested` counts cudaEventRecord calls, `completed` is the last one that streams
+/// reached.
+struct EventState {
+  std::uint64_t requested = 0;
+  std::uint64_t completed = 0;
+  double completed_seconds = 0;
+  int device = 0;
+};
+
+struct Event {
+  std::shared_ptr<EventState> state;
+  bool timed = false;
+};
+
+struct Operation {
+  std::function<void()> run;
+  std::function<bool()> may_start;  ///< empty: at once
+};
+
+struct Stream {
+  int device = 0;
+  std::deque<Operation> queue;
+  bool destroyed = false;  ///< by the program; it goes when its queue is empty
+};
+
+struct VirtualDevice {
+  explicit VirtualDevice(int ordinal) : memory(ordinal) {}
+  DeviceMemory memory;
+  DeviceLedger ledger;
+  Stream default_stream;
+};
+
+class Machine {
+ public:
+  /// Held during every call.
+  std::recursive_mutex mutex;
+
+  Machine();
+  ~Machine();
+
+  std::vector<std::unique_ptr<VirtualDevice>> devices;
+  PinnedMemory pinned;
+  std::list<Stream> streams;
+  std::size_t live_events = 0;
+  std::size_t failing_allocation = 0;  ///< counts down to the one that fails; 0: none does
+  std::uint32_t launch_serial = 0;
+
+  std::mt19937_64& random() { return random_; }
+  void set_seed(std::uint64_t seed);
+
+  /// The stream for a handle; reports one that was destroyed or never made.
+  Stream& stream(cudaStream_t handle, const char* call);
+
+  void enqueue(Stream& stream, Operation operation);
+
+  /// Runs queued work until `done` holds. Reports a deadlock if nothing can run before that.
+  void run_until(const std::function<bool()>& done, const char* call);
+
+  /// Time passes: some of the queued work runs, or none.
+  void run_a_little();
+
+  /// Runs everything.
+  void drain(const char* call);
+
+  std::string leaks() const;
+
+ private:
+  std::vector<Stream*> startable();
+  void run_one(Stream& stream);
+
+  // How much runs before anybody waits for it, and what runs while somebody waits.
+  enum class Eagerness { lazy, random, eager };
+
+  std::mt19937_64 random_;
+  Eagerness eagerness_ = Eagerness::lazy;
+};
+
+Machine& machine();
+
+/// The device of the calling host thread.
+int& current_device();
+
+/// "; it is byte 8 of ...", whatever can be said about an address that is not the running device's.
+std::string describe_foreign(const void* address);
+
+}  // namespace virtual_gpu

@@ -1,0 +1,135 @@
+#include "memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "report.h"
+
+namespace virtual_gpu {
+namespace {
+
+constexpr std::size_t kRegionBytes = std::size_t{8} << 30;    // address space: nothing is used twice
+constexpr std::size_t kCapacityBytes = std::size_t{2} << 30;  // live memory
+constexpr std::size_t kAlignment = 256;                       // cudaMalloc's
+constexpr std::size_t kGap = 1024;                            // at least, between allocations
+
+char* reserve_region(int ordinal) {
+  void* region =
+      mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (region == MAP_FAILED) report(nullptr, "cannot reserve the memory of cuda:{}", ordinal);
+  return static_cast<char*>(region);
+}
+
+// A key that no thread has access to until it asks for it.
+int lock_region(char* region) {
+  const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  if (key >= 0) pkey_mprotect(region, kRegionBytes, PROT_READ | PROT_WRITE, key);
+  return key;
+}
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(int ordinal)
+    : ordinal_(ordinal),
+      base_(reserve_region(ordinal)),
+      key_(lock_region(base_)),
+      shadow_(base_, kRegionBytes) {}
+
+DeviceMemory::~DeviceMemory() {
+  munmap(base_, kRegionBytes);
+  if (key_ >= 0) pkey_free(key_);
+}
+
+void* DeviceMemory::allocate(std::size_t bytes) {
+  const std::size_t begin = (used_ + kGap + kAlignment - 1) / kAlignment * kAlignment;
+  if (bytes > kCapacityBytes - live_bytes_ || begin + bytes + kGap > kRegionBytes) return nullptr;
+  char* const data = base_ + begin;
+  used_ = begin + bytes;
+  live_bytes_ += bytes;
+  allocations_[data] = {bytes, allocations_.size() + 1, true};
+  const Access access(*this);
+  std::memset(data, 0xff, bytes);
+  shadow_.set(data, bytes, ByteState::unwritten);
+  return data;
+}
+
+std::size_t DeviceMemory::free(void* data) {
+  const auto found = allocations_.find(static_cast<const char*>(data));
+  if (found == allocations_.end() || !found->second.live) return 0;
+  found->second.live = false;
+  const std::size_t bytes = found->second.bytes;
+  live_bytes_ -= bytes;
+  shadow_.set(data, bytes, ByteState::freed);
+  return bytes;
+}
+
+std::string DeviceMemory::describe(const void* address) const {
+  const char* const at = static_cast<const char*>(address);
+  auto next = allocations_.upper_bound(at);
+  const bool has_next = next != allocations_.end();
+  if (next != allocations_.begin()) {
+    const auto& [start, allocation] = *std::prev(next);
+    const std::size_t offset = static_cast<std::size_t>(at - start);
+    const bool nearer_to_next = has_next && offset > allocation.bytes &&
+                                static_cast<std::size_t>(next->first - at) < offset - allocation.bytes;
+    if (!nearer_to_next)
+      return fmt::format("byte {} of {}allocation {} of cuda:{}, which has {} bytes", offset,
+                         allocation.live ? "" : "the freed ", allocation.serial, ordinal_, allocation.bytes);
+  }
+  if (!has_next) return fmt::format("memory of cuda:{} that was never allocated", ordinal_);
+  return fmt::format("{} bytes before allocation {} of cuda:{}", next->first - at, next->second.serial,
+                     ordinal_);
+}
+
+std::string DeviceMemory::describe_live() const {
+  std::string text;
+  for (const auto& [start, allocation] : allocations_)
+    if (allocation.live)
+      text += fmt::format("  allocation {} of cuda:{}: {} bytes\n", allocation.serial, ordinal_,
+                          allocation.bytes);
+  return text;
+}
+
+DeviceMemory::Access::Access(const DeviceMemory& memory) : key_(memory.key_), previous_(0) {
+  if (key_ < 0) return;
+  previous_ = static_cast<unsigned>(pkey_get(key_));
+  pkey_set(key_, 0);
+}
+
+DeviceMemory::Access::~Access() {
+  if (key_ >= 0) pkey_set(key_, previous_);
+}
+
+void* PinnedMemory::allocate(std::size_t bytes) {
+  void* data = nullptr;
+  if (posix_memalign(&data, kAlignment, bytes) != 0) return nullptr;
+  std::memset(data, 0xff, bytes);
+  ranges_[static_cast<const char*>(data)] = bytes;
+  return data;
+}
+
+bool PinnedMemory::free(void* data) {
+  if (ranges_.erase(static_cast<const char*>(data)) == 0) return false;
+  std::free(data);
+  return true;
+}
+
+bool PinnedMemory::contains(const void* data, std::size_t bytes) const {
+  const char* const begin = static_cast<const char*>(data);
+  auto next = ranges_.upper_bound(begin);
+  if (next == ranges_.begin()) return false;
+  const auto& [start, size] = *std::prev(next);
+  return static_cast<std::size_t>(begin - start) + bytes <= size;
+}
+
+std::string PinnedMemory::describe_live() const {
+  std::string text;
+  for (const auto& [start, bytes] : ranges_)
+    text += fmt::format("  page-locked host memory: {} bytes\n", bytes);
+  return text;
+}
+
+}  // namespace virtual_gpu

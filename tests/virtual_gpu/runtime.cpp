@@ -1,0 +1,370 @@
+// The functions of include/cuda_runtime.h.
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "block.h"
+#include "machine.h"
+#include "report.h"
+
+using namespace virtual_gpu;
+
+namespace {
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+VirtualDevice& device_of(int ordinal) { return *machine().devices[static_cast<std::size_t>(ordinal)]; }
+
+VirtualDevice* device_with(const void* address) {
+  for (const auto& device : machine().devices)
+    if (device->memory.contains(address)) return device.get();
+  return nullptr;
+}
+
+VirtualDevice& current() {
+  VirtualDevice& device = device_of(current_device());
+  device.ledger.has_context = true;
+  return device;
+}
+
+// The runtime refuses these calls, or worse, works on the wrong device.
+void require_current(int device, const char* call, const char* what) {
+  if (device != current_device())
+    report(nullptr, "{}: the {} is of cuda:{}, but cuda:{} is current", call, what, device, current_device());
+}
+
+void check_allocated(VirtualDevice& device, const void* data, std::size_t bytes, const char* call) {
+  if (const void* bad = device.memory.shadow().first_forbidden(data, bytes))
+    report(nullptr, "{} of {} bytes touches {}", call, bytes, device.memory.describe(bad));
+}
+
+void wait_for(Stream& stream, const char* call) {
+  machine().run_until([&] { return stream.queue.empty(); }, call);
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+  }
+  return "unknown";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    case cudaErrorNotReady:
+      return "device not ready";
+  }
+  return "unknown error";
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  const Lock lock(machine().mutex);
+  *count = static_cast<int>(machine().devices.size());
+  return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device();
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  const Lock lock(machine().mutex);
+  if (device < 0 || device >= static_cast<int>(machine().devices.size())) return cudaErrorInvalidDevice;
+  current_device() = device;
+  current();  // makes its context, as CUDA 12 and later do
+  return cudaSuccess;
+}
+
+// Creates no context.
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const Lock lock(machine().mutex);
+  if (device < 0 || device >= static_cast<int>(machine().devices.size())) return cudaErrorInvalidDevice;
+  *properties = {};
+  std::strcpy(properties->name, "virtual GPU");
+  properties->uuid.bytes[15] = static_cast<char>(device);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  const Lock lock(machine().mutex);
+  VirtualDevice& device = current();
+  const bool fails = machine().failing_allocation != 0 && --machine().failing_allocation == 0;
+  *data = fails ? nullptr : device.memory.allocate(bytes);
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  DeviceLedger& ledger = device.ledger;
+  ++ledger.allocations;
+  ++ledger.total_allocations;
+  ledger.allocated_bytes += bytes;
+  ledger.peak_bytes = std::max(ledger.peak_bytes, ledger.allocated_bytes);
+  return cudaSuccess;
+}
+
+// Waits for the device, as cudaFree does.
+cudaError_t cudaFree(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  const Lock lock(machine().mutex);
+  VirtualDevice* const device = device_with(data);
+  if (device == nullptr) report(nullptr, "cudaFree of {}, which is not device memory", data);
+  machine().drain("cudaFree");
+  const std::size_t bytes = device->memory.free(data);
+  if (bytes == 0)
+    report(nullptr, "cudaFree of {}, where no live allocation starts", device->memory.describe(data));
+  --device->ledger.allocations;
+  device->ledger.allocated_bytes -= bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+  const Lock lock(machine().mutex);
+  current();
+  *data = machine().pinned.allocate(bytes);
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  const Lock lock(machine().mutex);
+  if (!machine().pinned.free(data))
+    report(nullptr, "cudaFreeHost of {}, which is not live page-locked memory", data);
+  return cudaSuccess;
+}
+
+namespace {
+
+// Which memory a copy touches is known when it is queued; whether it is still there, when it runs.
+struct CopyEnd {
+  VirtualDevice* device;  // null: host memory
+  bool pinned;
+};
+
+CopyEnd copy_end(const void* data, std::size_t bytes) {
+  return {device_with(data), machine().pinned.contains(data, bytes)};
+}
+
+void check_copy_end(const CopyEnd& end, const void* data, std::size_t bytes) {
+  if (end.device != nullptr) {
+    check_allocated(*end.device, data, bytes, "cudaMemcpyAsync");
+    end.device->ledger.copied_bytes += bytes;
+  } else if (end.pinned && !machine().pinned.contains(data, bytes)) {
+    report(nullptr, "cudaMemcpyAsync of {} bytes runs after its page-locked host memory was freed", bytes);
+  }
+}
+
+void copy_now(const CopyEnd& to, void* destination, const CopyEnd& from, const void* source,
+              std::size_t bytes) {
+  check_copy_end(to, destination, bytes);
+  check_copy_end(from, source, bytes);
+  const std::unique_ptr<DeviceMemory::Access> open_to(to.device ? new DeviceMemory::Access(to.device->memory)
+                                                                : nullptr);
+  const std::unique_ptr<DeviceMemory::Access> open_from(
+      from.device && from.device != to.device ? new DeviceMemory::Access(from.device->memory) : nullptr);
+  std::memmove(destination, source, bytes);
+  if (to.device == nullptr) return;
+  if (from.device != nullptr)
+    to.device->memory.shadow().copy(destination, source, bytes, from.device->memory.shadow());
+  else
+    to.device->memory.shadow().set(destination, bytes, ByteState::written);
+}
+
+}  // namespace
+
+cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t handle) {
+  const Lock lock(machine().mutex);
+  Stream& stream = machine().stream(handle, "cudaMemcpyAsync");
+  device_of(stream.device).ledger.has_context = true;
+  const CopyEnd to = copy_end(destination, bytes);
+  const CopyEnd from = copy_end(source, bytes);
+  if (from.device == nullptr && !from.pinned) {
+    // Pageable memory is staged: the caller may reuse it on return.
+    const char* const begin = static_cast<const char*>(source);
+    machine().enqueue(stream, {[=, staged = std::vector<char>(begin, begin + bytes)] {
+                                 copy_now(to, destination, from, staged.data(), bytes);
+                               },
+                               {}});
+  } else {
+    machine().enqueue(stream, {[=] { copy_now(to, destination, from, source, bytes); }, {}});
+  }
+  // A copy to pageable memory returns when it is done.
+  if (to.device == nullptr && !to.pinned) wait_for(stream, "cudaMemcpyAsync to pageable memory");
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* destination, int value, std::size_t bytes, cudaStream_t handle) {
+  const Lock lock(machine().mutex);
+  Stream& stream = machine().stream(handle, "cudaMemsetAsync");
+  require_current(stream.device, "cudaMemsetAsync", "stream");
+  VirtualDevice* const device = device_with(destination);
+  if (device == nullptr) report(nullptr, "cudaMemsetAsync of {}, which is not device memory", destination);
+  require_current(device->memory.ordinal(), "cudaMemsetAsync", "memory");
+  machine().enqueue(stream, {[=] {
+                               check_allocated(*device, destination, bytes, "cudaMemsetAsync");
+                               const DeviceMemory::Access access(device->memory);
+                               std::memset(destination, value, bytes);
+                               device->memory.shadow().set(destination, bytes, ByteState::written);
+                             },
+                             {}});
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const Lock lock(machine().mutex);
+  current();
+  machine().streams.emplace_back();
+  *stream = &machine().streams.back();
+  (*stream)->device = current_device();
+  return cudaSuccess;
+}
+
+// Returns at once; what is queued still runs.
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  const Lock lock(machine().mutex);
+  Stream& stream = machine().stream(handle, "cudaStreamDestroy");
+  stream.destroyed = true;
+  if (stream.queue.empty())
+    machine().streams.remove_if([&](const Stream& other) { return &other == &stream; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  const Lock lock(machine().mutex);
+  wait_for(machine().stream(handle, "cudaStreamSynchronize"), "cudaStreamSynchronize");
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
+  const Lock lock(machine().mutex);
+  Stream& stream = machine().stream(handle, "cudaStreamWaitEvent");
+  const std::uint64_t point = event->state->requested;
+  machine().enqueue(stream, {[] {}, [state = event->state, point] { return state->completed >= point; }});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  const Lock lock(machine().mutex);
+  current();
+  *event = new Event{std::make_shared<EventState>(), flags != cudaEventDisableTiming};
+  (*event)->state->device = current_device();
+  ++machine().live_events;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const Lock lock(machine().mutex);
+  delete event;
+  --machine().live_events;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
+  const Lock lock(machine().mutex);
+  Stream& stream = machine().stream(handle, "cudaEventRecord");
+  if (stream.device != event->state->device)
+    report(nullptr, "cudaEventRecord: the event is of cuda:{}, the stream of cuda:{}", event->state->device,
+           stream.device);
+  const std::uint64_t point = ++event->state->requested;
+  machine().enqueue(stream, {[state = event->state, point] {
+                               state->completed = std::max(state->completed, point);
+                               state->completed_seconds = seconds_now();
+                             },
+                             {}});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const Lock lock(machine().mutex);
+  const EventState& state = *event->state;
+  if (state.completed >= state.requested) return cudaSuccess;
+  machine().run_a_little();
+  return state.completed >= state.requested ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const Lock lock(machine().mutex);
+  const EventState& state = *event->state;
+  machine().run_until([&, point = state.requested] { return state.completed >= point; },
+                      "cudaEventSynchronize");
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const Lock lock(machine().mutex);
+  for (const cudaEvent_t event : {start, end}) {
+    if (!event->timed || event->state->requested == 0)
+      report(nullptr, "cudaEventElapsedTime: both events must be timed and recorded");
+    if (event->state->completed < event->state->requested) return cudaErrorNotReady;
+  }
+  *milliseconds =
+      static_cast<float>(1000 * (end->state->completed_seconds - start->state->completed_seconds));
+  return cudaSuccess;
+}
+
+namespace {
+
+// From the table of technical specifications in the CUDA C++ Programming Guide.
+void check_limits(const cudaLaunchConfig_t& config, const std::string& name) {
+  const auto limit = [&](const char* what, std::size_t value, std::size_t least, std::size_t most) {
+    if (value < least || value > most)
+      report(nullptr, "launch limits exceeded: {} with {} {}; {} to {} are possible", name, value, what,
+             least, most);
+  };
+  const dim3& grid = config.gridDim;
+  const dim3& block = config.blockDim;
+  limit("blocks in x", grid.x, 1, 2147483647);
+  limit("blocks in y", grid.y, 1, 65535);
+  limit("blocks in z", grid.z, 1, 65535);
+  limit("threads in x", block.x, 1, 1024);
+  limit("threads in y", block.y, 1, 1024);
+  limit("threads in z", block.z, 1, 64);
+  limit("threads in a block", std::size_t{block.x} * block.y * block.z, 1, 1024);
+  limit("bytes of dynamic shared memory", config.dynamicSmemBytes, 0, 48 * 1024);
+}
+
+}  // namespace
+
+cudaError_t virtual_gpu::launch(const cudaLaunchConfig_t& config, void (*call)(const void*),
+                                const void* arguments, std::size_t argument_bytes,
+                                void (*release)(const void*), const char* signature) {
+  const Lock lock(machine().mutex);
+  Stream& stream = machine().stream(config.stream, "cudaLaunchKernelEx");
+  require_current(stream.device, "cudaLaunchKernelEx", "stream");
+  VirtualDevice& device = current();
+  check_limits(config, signature);
+  ++device.ledger.launches;
+  const std::shared_ptr<const void> owned(arguments, release);
+  Launch launch{config.gridDim, config.blockDim, config.dynamicSmemBytes,  call, arguments,
+                argument_bytes, signature,       ++machine().launch_serial};
+  machine().enqueue(stream, {[launch = std::move(launch), owned, &device] {
+                               run_launch(launch, device.memory, machine().random());
+                             },
+                             {}});
+  return cudaSuccess;
+}
