@@ -62,7 +62,7 @@ std::string find_file(const std::string& folder, const std::string& name) {
   const std::filesystem::path plain = std::filesystem::path(folder) / name;
   std::error_code ignored;
   if (std::filesystem::exists(plain, ignored)) return plain.string();
-  const std::string gzipped = plain.string() + ".gz";
+  std::string gzipped = plain.string() + ".gz";
   require<DataError>(
       std::filesystem::exists(gzipped, ignored),
       "{}: there is no such file, plain or .gz; an IDX dataset has the files train-images-idx3-ubyte, "

@@ -36,7 +36,7 @@ ChannelStatistics channel_statistics(std::span<const std::uint8_t> pixels, std::
       sum_of_squares[c] += pixel * pixel;
     }
   ChannelStatistics statistics;
-  const double count = static_cast<double>(pixels.size() / channels);
+  const double count = static_cast<double>(pixels.size()) / static_cast<double>(channels);
   for (std::size_t c = 0; c < channels; ++c) {
     const double mean = static_cast<double>(sum[c]) / count;
     const double variance = static_cast<double>(sum_of_squares[c]) / count - mean * mean;
