@@ -6,7 +6,7 @@ find_package(ZLIB REQUIRED)                       # .gz datasets
 set(HDF5_PREFER_PARALLEL OFF)
 find_package(HDF5 REQUIRED COMPONENTS C)          # checkpoints and HDF5 datasets
 find_package(nlohmann_json REQUIRED)              # the manifest of checkpoints, configuration files, metrics
-if(ANNULUS_BUILD_TOOLS)
+if(ANNULUS_BUILD_TOOLS OR ANNULUS_BUILD_BENCH)
   find_package(CLI11 REQUIRED)                    # command lines
 endif()
 if(ANNULUS_BUILD_TESTS)
