@@ -124,6 +124,7 @@ RankResult measure(const Configuration& configuration, double seconds, Communica
 }
 
 nlohmann::json run_configuration(const Configuration& configuration, int ranks, double seconds) {
+  const double flop = flop_per_sample(configuration.model);  // finds an unknown model before ranks start
   const std::vector<RankResult> results = run_ranks(
       ranks, [&](Communicator& communicator) { return measure(configuration, seconds, communicator); });
   const auto slowest =
@@ -131,7 +132,6 @@ nlohmann::json run_configuration(const Configuration& configuration, int ranks, 
                         [](const RankResult& a, const RankResult& b) { return a.seconds < b.seconds; });
   const double steps = static_cast<double>(slowest.steps);
   const double rank_samples = static_cast<double>(configuration.batch) * steps / slowest.seconds;
-  const double flop = flop_per_sample(configuration.model);
   const double gflops = rank_samples * flop * 1e-9;
   const auto milliseconds = [steps](double all) { return 1e3 * all / steps; };
   return {{"engine", "annulus"},
@@ -197,10 +197,12 @@ int run(int argc, char** argv) {
   app.add_flag("--json", json, "one JSON object a line instead of a table");
   CLI11_PARSE(app, argc, argv);
 
+  std::vector<Configuration> parsed;
+  for (const std::string& text : configurations) parsed.push_back(parse_configuration(text));
   if (!json) print_header();
   for (const int count : ranks)
-    for (const std::string& text : configurations) {
-      const nlohmann::json row = run_configuration(parse_configuration(text), count, seconds);
+    for (const Configuration& configuration : parsed) {
+      const nlohmann::json row = run_configuration(configuration, count, seconds);
       if (json)
         fmt::print("{}\n", row.dump());
       else

@@ -130,11 +130,11 @@ void expect_parity(const std::string& name, std::size_t micro_batches) {
   }
 }
 
-TEST(TorchParityTest, LossesOfMlpAgree) {
+TEST(TorchParity, losses_of_mlp_agree) {
   for (const std::size_t micro_batches : {1, 4}) expect_parity("mlp", micro_batches);
 }
 
-TEST(TorchParityTest, LossesOfCnnAgree) {
+TEST(TorchParity, losses_of_cnn_agree) {
   for (const std::size_t micro_batches : {1, 4}) expect_parity("cnn", micro_batches);
 }
 
