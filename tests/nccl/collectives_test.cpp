@@ -173,8 +173,10 @@ TEST(Collectives, AllGatherOrdersByRank) {
           std::vector<double> received(count * ranks, -1.0);
           communicator.all_gather(send.data(), received.data(), count, DType::f64, {});
           std::size_t wrong = 0;
-          for (std::size_t i = 0; i < received.size(); ++i) {
-            wrong += received[i] != value(static_cast<int>(i / count), i % count);
+          for (std::size_t rank = 0; rank < ranks; ++rank) {
+            for (std::size_t i = 0; i < count; ++i) {
+              wrong += received[rank * count + i] != value(static_cast<int>(rank), i);
+            }
           }
           EXPECT_EQ(wrong, 0u) << count << " elements from each of " << ranks;
         }
