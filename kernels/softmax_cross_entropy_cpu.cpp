@@ -24,30 +24,30 @@ namespace cpu {
 namespace {
 
 // With m the largest logit and z the sum of exp(logit - m), the loss of a row is
-//   sum over c of target[c] * (log z + m - logit[c]),
-// which is evaluated as log z + (1 - smoothing) * (m - logit[label]) + smoothing * mean(m - logit).
-double row_loss_and_gradient(std::size_t classes, const float* logits, std::size_t label, float smoothing,
+//   sum over c of target[c] * (log z + m - logit[c])
+//     = log z + (1 - smoothing) * (m - logit[label]) + smoothing * mean over c of (m - logit[c]).
+// `gradient` is null or a row, which may be `logits` itself.
+double row_loss_and_gradient(std::size_t classes, const float* logits, std::size_t label, double smoothing,
                              float* gradient) {
   const float largest = *std::max_element(logits, logits + classes);
-  double normaliser = 0, below = 0;
-  for (std::size_t c = 0; c < classes; ++c) {
-    const double distance = static_cast<double>(largest) - static_cast<double>(logits[c]);
-    normaliser += std::exp(-distance);
-    below += distance;
-  }
   const double label_distance = static_cast<double>(largest) - static_cast<double>(logits[label]);
-  if (gradient != nullptr) {
-    const double rest = static_cast<double>(smoothing) / static_cast<double>(classes);
-    for (std::size_t c = 0; c < classes; ++c) {
-      const double softmax =
-          std::exp(static_cast<double>(logits[c]) - static_cast<double>(largest)) / normaliser;
-      const double target = rest + (c == label ? 1 - static_cast<double>(smoothing) : 0);
-      gradient[c] = static_cast<float>(softmax - target);
-    }
+  double normaliser = 0, distances = 0;
+  for (std::size_t c = 0; c < classes; ++c) {
+    const float distance = largest - logits[c];
+    const float exponential = std::exp(-distance);
+    normaliser += static_cast<double>(exponential);
+    distances += static_cast<double>(distance);
+    if (gradient != nullptr) gradient[c] = exponential;
   }
-  const double s = static_cast<double>(smoothing);
-  return std::log(normaliser) + (1 - s) * label_distance +
-         (s > 0 ? s * below / static_cast<double>(classes) : 0);
+  const double smooth_target = smoothing / static_cast<double>(classes);
+  if (gradient != nullptr) {
+    for (std::size_t c = 0; c < classes; ++c)
+      gradient[c] = static_cast<float>(static_cast<double>(gradient[c]) / normaliser - smooth_target);
+    gradient[label] -= static_cast<float>(1 - smoothing);
+  }
+  // Not with a smoothing of 0: an infinite distance would make it NaN.
+  const double smooth_loss = smoothing > 0 ? smooth_target * distances : 0;
+  return std::log(normaliser) + (1 - smoothing) * label_distance + smooth_loss;
 }
 
 }  // namespace
@@ -66,11 +66,14 @@ void softmax_cross_entropy(StreamView, const Tensor& logits, const Tensor& label
       if (row_gradient != nullptr) std::fill_n(row_gradient, classes, 0.0f);
       continue;
     }
+    require<DataError>(label >= 0 && static_cast<std::size_t>(label) < classes,
+                       "softmax_cross_entropy: label {} of row {} is not one of the {} classes", label,
+                       sample, classes);
     const float* first_largest = std::max_element(row, row + classes);
     hits += first_largest - row == label ? 1 : 0;
     ++counted;
-    loss +=
-        row_loss_and_gradient(classes, row, static_cast<std::size_t>(label), label_smoothing, row_gradient);
+    loss += row_loss_and_gradient(classes, row, static_cast<std::size_t>(label),
+                                  static_cast<double>(label_smoothing), row_gradient);
   }
   statistics.as<float>()[0] = static_cast<float>(loss);
   statistics.as<float>()[1] = static_cast<float>(hits);
