@@ -1,0 +1,102 @@
+#include "kernels/dropout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/compare.h"
+#include "tests/support/device_array.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/random_values.h"
+
+namespace annulus {
+namespace {
+
+using kernels::DropoutKey;
+using test::DeviceArray;
+
+constexpr DropoutKey kKey{.seed = 11, .step = 3, .layer = 2, .first_sample = 40};
+
+std::vector<float> run(Device device, const DropoutKey& key, float probability, Shape shape,
+                       const std::vector<float>& x) {
+  const Stream stream(device);
+  const DeviceArray<float> device_x(stream, shape, x), y(stream, shape);
+  kernels::dropout(stream, key, probability, device_x, y);
+  return y.values();
+}
+
+TEST(Dropout, drops_what_its_definition_drops) {
+  for (const float probability : {0.1f, 0.5f, 0.9f})
+    for (const Shape shape :
+         {Shape{0, 5}, Shape{1, 1}, Shape{3, 7}, Shape{2, 16}, Shape{5, 129}, Shape{2, 3, 3, 5}}) {
+      const std::size_t features = shape[0] == 0 ? 0 : shape.elements() / shape[0];
+      const auto x = test::uniform(shape.elements(), -1, 1, 1);
+      std::vector<float> expected(x.size());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const Philox random(kKey.seed, RandomPurpose::dropout, kKey.step,
+                            (std::uint64_t{kKey.layer} << 32) + kKey.first_sample + i / features);
+        expected[i] = random.uniform(i % features) < probability ? 0 : x[i] / (1 - probability);
+      }
+      for (const Device device : test::test_devices()) {
+        SCOPED_TRACE(fmt::format("{} of {} on {}", probability, shape.to_string(), device.to_string()));
+        test::expect_close("y", run(device, kKey, probability, shape, x), expected, {1, 0});
+      }
+    }
+}
+
+TEST(Dropout, does_not_depend_on_how_samples_are_split) {
+  const auto x = test::uniform(6 * 33, -1, 1, 1);
+  for (const Device device : test::test_devices()) {
+    const auto all = run(device, kKey, 0.5f, {6, 33}, x);
+    DropoutKey second_half = kKey;
+    second_half.first_sample += 3;
+    const auto middle = static_cast<std::ptrdiff_t>(3 * 33);
+    EXPECT_EQ(run(device, second_half, 0.5f, {3, 33}, {x.begin() + middle, x.end()}),
+              std::vector<float>(all.begin() + middle, all.end()));
+  }
+}
+
+TEST(Dropout, keeps_the_mean_and_varies_with_every_part_of_the_key) {
+  const std::size_t count = 100000;
+  const std::vector<float> ones(count, 1.0f);
+  for (const Device device : test::test_devices()) {
+    const auto y = run(device, kKey, 0.25f, {1, count}, ones);
+    double sum = 0;
+    for (const float value : y) sum += static_cast<double>(value);
+    // One standard deviation of the mean is sqrt(0.25 / 0.75 / count) = 0.0018.
+    EXPECT_NEAR(sum / static_cast<double>(count), 1.0, 0.01);
+    EXPECT_EQ(y, run(device, kKey, 0.25f, {1, count}, ones));
+    for (DropoutKey other : {DropoutKey{12, 3, 2, 40}, DropoutKey{11, 4, 2, 40}, DropoutKey{11, 3, 1, 40},
+                             DropoutKey{11, 3, 2, 41}})
+      EXPECT_NE(y, run(device, other, 0.25f, {1, count}, ones));
+  }
+}
+
+TEST(Dropout, works_in_place_and_keeps_all_at_probability_zero) {
+  const auto x = test::uniform(70, -1, 1, 1);
+  for (const Device device : test::test_devices()) {
+    EXPECT_EQ(run(device, kKey, 0, {2, 35}, x), x);
+    const Stream stream(device);
+    const DeviceArray<float> y(stream, {2, 35}, x);
+    kernels::dropout(stream, kKey, 0.5f, y, y);
+    EXPECT_EQ(y.values(), run(device, kKey, 0.5f, {2, 35}, x));
+  }
+}
+
+TEST(Dropout, drops_nan_too) {
+  const std::vector<float> x(64, std::numeric_limits<float>::quiet_NaN());
+  for (const Device device : test::test_devices()) {
+    const auto y = run(device, kKey, 0.5f, {1, 64}, x);
+    EXPECT_GT(std::count(y.begin(), y.end(), 0.0f), 0);
+    EXPECT_GT(std::count_if(y.begin(), y.end(), [](float value) { return std::isnan(value); }), 0);
+  }
+}
+
+TEST(Dropout, refuses_other_probabilities) {
+  for (const float probability : {-0.1f, 1.0f, std::numeric_limits<float>::quiet_NaN()})
+    test::expect_error<ConfigError>([&] { run(Device::cpu(), kKey, probability, {1}, {1}); },
+                                    {"dropout: the probability must be in [0, 1)"});
+}
+
+}  // namespace
+}  // namespace annulus

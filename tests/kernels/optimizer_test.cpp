@@ -1,0 +1,200 @@
+#include "kernels/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/compare.h"
+#include "tests/support/device_array.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/random_values.h"
+
+namespace annulus {
+namespace {
+
+using kernels::AdamWOptions;
+using kernels::GradientScaling;
+using kernels::SgdOptions;
+using test::DeviceArray;
+using test::to_double;
+
+constexpr std::size_t kCounts[] = {0, 1, 7, 16, 33, 1009};
+constexpr std::size_t kSteps = 5;
+constexpr float kSamples = 48;
+
+// The gradient of a step, summed over the samples.
+std::vector<float> gradient_of(std::size_t count, std::size_t step) {
+  return test::uniform(count, -kSamples, kSamples, 10 + step);
+}
+
+double squared_norm(const std::vector<float>& x) {
+  double total = 0;
+  for (const float value : x) total += static_cast<double>(value) * static_cast<double>(value);
+  return total;
+}
+
+// What the factor on the averaged gradient is: torch.nn.utils.clip_grad_norm_.
+double clip(const std::vector<float>& gradient, float clip_norm) {
+  const double norm = std::sqrt(squared_norm(gradient)) / static_cast<double>(kSamples);
+  return clip_norm == 0 ? 1 : std::min(1.0, static_cast<double>(clip_norm) / (norm + 1e-6));
+}
+
+// Statistics and squared norm on the device, as an optimizer finds them.
+class Scaling {
+ public:
+  Scaling(const Stream& stream, float loss, float samples, const std::vector<float>& gradient,
+          float clip_norm)
+      : statistics_(stream, {3}, {loss, 0, samples}),
+        squared_norm_(stream, {1}, {static_cast<float>(squared_norm(gradient))}),
+        clip_norm_(clip_norm) {}
+
+  GradientScaling get() const {
+    return {statistics_.tensor().as<float>(), clip_norm_ == 0 ? nullptr : squared_norm_.tensor().as<float>(),
+            clip_norm_};
+  }
+
+ private:
+  DeviceArray<float> statistics_, squared_norm_;
+  float clip_norm_;
+};
+
+TEST(Sgd, follows_its_formulas_over_several_steps) {
+  for (const Device device : test::test_devices())
+    for (const std::size_t count : kCounts)
+      for (const float clip_norm : {0.0f, 0.7f, 1e6f})
+        for (const SgdOptions options :
+             {SgdOptions{0.1f}, SgdOptions{0.1f, 0, 0.01f}, SgdOptions{0.1f, 0.9f, 0.01f},
+              SgdOptions{0.1f, 0.9f, 0.01f, true}}) {
+          SCOPED_TRACE(fmt::format("{} elements, clip {}, momentum {} on {}", count, clip_norm,
+                                   options.momentum, device.to_string()));
+          const Stream stream(device);
+          const auto initial = test::uniform(count, -1, 1, 1);
+          const DeviceArray<float> weights(stream, {count}, initial);
+          const DeviceArray<float> momentum(stream, {count}, std::vector<float>(count, 0.0f));
+          std::vector<double> w = to_double(initial), m(count);
+          for (std::size_t step = 0; step < kSteps; ++step) {
+            const auto gradient = gradient_of(count, step);
+            const Scaling scaling(stream, 1, kSamples, gradient, clip_norm);
+            kernels::sgd_update(stream, options, scaling.get(), DeviceArray<float>(stream, {count}, gradient),
+                                weights, options.momentum == 0 ? Tensor() : momentum.tensor());
+            stream.synchronize();
+            const double factor = clip(gradient, clip_norm), mu = static_cast<double>(options.momentum);
+            for (std::size_t i = 0; i < count; ++i) {
+              double g = static_cast<double>(gradient[i]) / static_cast<double>(kSamples) * factor;
+              g += static_cast<double>(options.weight_decay) * w[i];
+              m[i] = mu * m[i] + g;
+              const double direction = options.nesterov ? g + mu * m[i] : m[i];
+              w[i] -= static_cast<double>(options.learning_rate) * direction;
+            }
+          }
+          // Values of order 1 after five steps of some five roundings each.
+          test::expect_close("weights", weights.values(), w, {4, 2e-6});
+          if (options.momentum != 0) test::expect_close("momentum", momentum.values(), m, {4, 4e-6});
+        }
+}
+
+TEST(AdamW, follows_its_formulas_over_several_steps) {
+  for (const Device device : test::test_devices())
+    for (const std::size_t count : kCounts)
+      for (const float clip_norm : {0.0f, 0.7f}) {
+        SCOPED_TRACE(fmt::format("{} elements, clip {} on {}", count, clip_norm, device.to_string()));
+        AdamWOptions options{.learning_rate = 0.01f, .weight_decay = 0.1f};
+        const Stream stream(device);
+        const auto initial = test::uniform(count, -1, 1, 1);
+        const std::vector<float> zeros(count, 0.0f);
+        const DeviceArray<float> weights(stream, {count}, initial);
+        const DeviceArray<float> first(stream, {count}, zeros), second(stream, {count}, zeros);
+        std::vector<double> w = to_double(initial), m(count), v(count);
+        const double beta1 = static_cast<double>(options.beta1), beta2 = static_cast<double>(options.beta2);
+        const double rate = static_cast<double>(options.learning_rate);
+        for (std::size_t step = 0; step < kSteps; ++step) {
+          options.beta1_power *= beta1;
+          options.beta2_power *= beta2;
+          const auto gradient = gradient_of(count, step);
+          const Scaling scaling(stream, 1, kSamples, gradient, clip_norm);
+          kernels::adamw_update(stream, options, scaling.get(), DeviceArray<float>(stream, {count}, gradient),
+                                weights, first, second);
+          stream.synchronize();
+          const double factor = clip(gradient, clip_norm);
+          for (std::size_t i = 0; i < count; ++i) {
+            const double g = static_cast<double>(gradient[i]) / static_cast<double>(kSamples) * factor;
+            w[i] -= rate * static_cast<double>(options.weight_decay) * w[i];
+            m[i] = beta1 * m[i] + (1 - beta1) * g;
+            v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+            w[i] -= rate * (m[i] / (1 - options.beta1_power)) /
+                    (std::sqrt(v[i] / (1 - options.beta2_power)) + static_cast<double>(options.epsilon));
+          }
+        }
+        // 1 - beta2 is exact only to 6e-8 / 1e-3 in f32, which scales the second moment.
+        test::expect_close("first moment", first.values(), m, {16, 1e-7});
+        test::expect_close("second moment", second.values(), v, {1000, 1e-9});
+        test::expect_close("weights", weights.values(), w, {4, 3e-6});
+      }
+}
+
+TEST(Optimizer, skips_a_step_without_samples_or_with_a_broken_loss) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> w{1, 2, 3}, m{4, 5, 6}, v{7, 8, 9};
+  for (const Device device : test::test_devices())
+    for (const auto& [loss, samples] :
+         {std::pair{1.0f, 0.0f}, {nan, 8.0f}, {infinity, 8.0f}, {-infinity, 8.0f}}) {
+      SCOPED_TRACE(fmt::format("loss {}, {} samples on {}", loss, samples, device.to_string()));
+      const Stream stream(device);
+      const DeviceArray<float> weights(stream, {3}, w), first(stream, {3}, m), second(stream, {3}, v);
+      const DeviceArray<float> gradient(stream, {3}, {1, nan, 1});
+      const Scaling scaling(stream, loss, samples, {1}, 0);
+      kernels::sgd_update(stream, {0.1f, 0.9f, 0.1f}, scaling.get(), gradient, weights, first);
+      kernels::adamw_update(stream, {.learning_rate = 0.1f, .beta1_power = 0.9, .beta2_power = 0.999},
+                            scaling.get(), gradient, weights, first, second);
+      kernels::update_running_average(stream, 0.9f, scaling.get().statistics, gradient, second);
+      test::expect_equal("weights", weights.values(), w);
+      test::expect_equal("first moment", first.values(), m);
+      test::expect_equal("second moment", second.values(), v);
+    }
+}
+
+TEST(Optimizer, passes_a_gradient_on_that_is_not_finite) {
+  for (const Device device : test::test_devices()) {
+    const Stream stream(device);
+    const std::vector<float> g{1, std::numeric_limits<float>::quiet_NaN()};
+    const DeviceArray<float> weights(stream, {2}, {1, 1});
+    const Scaling scaling(stream, 1, 1, g, 1);
+    kernels::sgd_update(stream, {0.1f}, scaling.get(), DeviceArray<float>(stream, {2}, g), weights, {});
+    stream.synchronize();
+    for (const float value : weights.values()) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+TEST(Optimizer, updates_running_averages) {
+  for (const Device device : test::test_devices())
+    for (const std::size_t count : kCounts) {
+      const Stream stream(device);
+      const auto sum = test::uniform(count, -100, 100, 1), running = test::uniform(count, -1, 1, 2);
+      std::vector<double> expected(count);
+      for (std::size_t i = 0; i < count; ++i)
+        expected[i] = 0.9 * static_cast<double>(running[i]) +
+                      0.1 * static_cast<double>(sum[i]) / static_cast<double>(kSamples);
+      const DeviceArray<float> average(stream, {count}, running);
+      const Scaling scaling(stream, 1, kSamples, {}, 0);
+      kernels::update_running_average(stream, 0.9f, scaling.get().statistics,
+                                      DeviceArray<float>(stream, {count}, sum), average);
+      stream.synchronize();
+      test::expect_close("average", average.values(), expected, {4, 2e-7});
+    }
+}
+
+TEST(Optimizer, refuses_shapes_that_differ) {
+  const Stream stream(Device::cpu());
+  const DeviceArray<float> three(stream, {3}), four(stream, {4});
+  const Scaling scaling(stream, 1, 1, {}, 0);
+  test::expect_error<ShapeError>(
+      [&] {
+        kernels::sgd_update(stream, {0.1f, 0.9f}, scaling.get(), three, three, {});
+      },
+      {"sgd_update: momentum must be f32 [3]"});
+  test::expect_error<ShapeError>(
+      [&] { kernels::adamw_update(stream, {}, scaling.get(), three, three, three, four); },
+      {"adamw_update: second_moment must be f32 [3]", "f32 [4]"});
+}
+
+}  // namespace
+}  // namespace annulus
