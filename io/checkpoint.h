@@ -118,7 +118,7 @@ class CheckpointReader {
 
   /// Reads tensors onto the CPU or the stream's device, and returns when they are there. First checks
   /// every name, shape and dtype and the checksum of every tensor asked for: when that throws, no
-  /// destination has been touched. Uses at most 16 MiB of host memory besides the destinations.
+  /// destination has been touched. Uses at most 17 MiB of host memory besides the destinations.
   /// After the checks only a failing disk or device, or a file changed in place meanwhile, can make it
   /// throw with destinations partly written; the message then says so.
   void load(std::span<const TensorToLoad> tensors, StreamView stream = {}) const;

@@ -21,10 +21,17 @@ constexpr std::size_t kMaxTextBytes = 32768;
 
 constexpr std::array kRoles = {TensorRole::parameter, TensorRole::buffer, TensorRole::optimizer_state};
 
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
+
 // Names go into messages and onto terminals, so they have no control characters.
 bool is_name(std::string_view text) {
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
   return text.size() <= kMaxNameBytes && std::none_of(text.begin(), text.end(), is_control);
+}
+
+// Messages that may quote a file.
+std::string printable(std::string message) {
+  std::replace_if(message.begin(), message.end(), is_control, '?');
+  return message;
 }
 
 bool is_device_tag(const std::string& tag) {
@@ -207,9 +214,9 @@ Manifest parse_manifest(const std::filesystem::path& path, std::string_view text
     for (const Json& tensor : json.at("tensors").get_ref<const Json::array_t&>())
       manifest.tensors.push_back(parse_record(tensor));
   } catch (const Json::exception& error) {
-    fail<CheckpointError>("{}: the manifest is damaged: {}", path.string(), error.what());
+    fail<CheckpointError>("{}: the manifest is damaged: {}", path.string(), printable(error.what()));
   } catch (const Error& error) {
-    fail<CheckpointError>("{}: the manifest is damaged: {}", path.string(), error.what());
+    fail<CheckpointError>("{}: the manifest is damaged: {}", path.string(), printable(error.what()));
   }
   check_records(path, manifest.tensors);
   check_attributes(path, manifest.attributes);

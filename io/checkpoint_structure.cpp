@@ -182,14 +182,9 @@ std::string attribute_difference(hid_t dataset, const TensorRecord& record) {
 Manifest read_structure(const std::filesystem::path& path, const File& file) {
   const Hdf5Session session;
   const Hdf5Handle root = open_file(path, file);
-  const Hdf5Handle creation(H5Fget_create_plist(root.get()), H5Pclose);
-  hsize_t user_block = 1;
-  require<CheckpointError>(H5Pget_userblock(creation.get(), &user_block) >= 0 && user_block == 0,
-                           "{}: starts with a user block, which checkpoints never have", path.string());
   check_version(path, root.get());
   Manifest manifest = parse_manifest(path, read_manifest(path, file, root.get()));
 
-  check_link_count(root.get(), 4, path.string());
   const Groups groups = open_groups(path, root.get());
   std::size_t optimizer_tensors = 0;
   const std::uint64_t file_bytes = file.size();
@@ -197,10 +192,13 @@ Manifest read_structure(const std::filesystem::path& path, const File& file) {
     check_tensor(record, groups.of(record.role), file_bytes, describe(path, record.name));
     if (record.role == TensorRole::optimizer_state) ++optimizer_tensors;
   }
+  // Nothing but what has been looked at: model, optimizer, training and manifest, and what is in them.
+  check_link_count(root.get(), 4, path.string());
   check_link_count(groups.model.get(), manifest.tensors.size() - optimizer_tensors,
                    fmt::format("{}: group model", path.string()));
   check_link_count(groups.optimizer.get(), optimizer_tensors,
                    fmt::format("{}: group optimizer", path.string()));
+  check_link_count(groups.training.get(), 0, fmt::format("{}: group training", path.string()));
   check_disjoint(path, manifest.tensors);
   return manifest;
 }

@@ -127,7 +127,7 @@ TEST_F(CheckpointTest, RefusesRecordsThatAreNoCheckpoint) {
     for (const char* name : {"w", "b"})
       tensors.push_back(tensor_to_save(name, TensorRole::parameter, Tensor(&element, Shape{1}), {}));
     tensors.push_back(
-        tensor_to_save("momentum.w", TensorRole::optimizer_state, Tensor(&element, Shape{1}), {}, "w"));
+        tensor_to_save("w.momentum", TensorRole::optimizer_state, Tensor(&element, Shape{1}), {}, "w"));
     Attributes attributes;
     change(tensors, attributes);
     expect_error<CheckpointError>([&] { write_checkpoint(path, tensors, attributes); }, parts);
@@ -139,7 +139,7 @@ TEST_F(CheckpointTest, RefusesRecordsThatAreNoCheckpoint) {
          [](auto& tensors, auto&) { tensors[1].record.name = std::string("a\0b", 3); });
   refuse({"1024"}, [](auto& tensors, auto&) { tensors[1].record.name = std::string(1025, 'a'); });
   refuse({"UTF-8"}, [](auto& tensors, auto&) { tensors[1].record.name = "\xFF"; });
-  refuse({"\"momentum.w\"", "\"v\""}, [](auto& tensors, auto&) { tensors[2].record.of = "v"; });
+  refuse({"\"w.momentum\"", "\"v\""}, [](auto& tensors, auto&) { tensors[2].record.of = "v"; });
   refuse({"\"b\"", "only optimizer state"}, [](auto& tensors, auto&) { tensors[1].record.of = "w"; });
   refuse({"\"b\"", "cuda"}, [](auto& tensors, auto&) { tensors[1].record.device = "cuda"; });
   refuse({"\"b\"", "cuda:01"}, [](auto& tensors, auto&) { tensors[1].record.device = "cuda:01"; });

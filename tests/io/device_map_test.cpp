@@ -45,7 +45,7 @@ TEST(DeviceMap, ResolvesEveryForm) {
 }
 
 TEST(DeviceMap, KeepsOptimizerStateWithItsParameter) {
-  const std::vector<TensorRecord> tensors = {record("momentum.w", "cpu", "w"), record("w", "cuda:1")};
+  const std::vector<TensorRecord> tensors = {record("w.momentum", "cpu", "w"), record("w", "cuda:1")};
   EXPECT_EQ(resolve("saved", Device::cpu(), 2, tensors), Names({"cuda:1", "cuda:1"}));
   EXPECT_EQ(resolve("cuda:1=cuda:0,cpu=cpu", Device::cpu(), 2, tensors), Names({"cuda:0", "cuda:0"}));
 }

@@ -17,7 +17,7 @@ class SampleTensors {
     add("0.weight", TensorRole::parameter, {2, 3, 2, 2}, DType::f32);
     add("0.bias", TensorRole::parameter, {2}, DType::f32);
     add("1.running_mean", TensorRole::buffer, {5}, DType::f32);
-    add("momentum.0.weight", TensorRole::optimizer_state, {2, 3, 2, 2}, DType::f32, "0.weight");
+    add("0.weight.momentum", TensorRole::optimizer_state, {2, 3, 2, 2}, DType::f32, "0.weight");
     add("large", TensorRole::parameter, {40, 500}, DType::f32);
     add("scalar", TensorRole::buffer, {}, DType::f64);
     add("brain", TensorRole::parameter, {4, 2}, DType::bf16);
