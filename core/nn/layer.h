@@ -19,7 +19,7 @@ class PassObserver {
  public:
   virtual ~PassObserver() = default;
 
-  /// `y` is what the layer (or the fused layers that end with it) has just computed.
+  /// `y` is what the layer, with a ReLU that is fused into it, has just computed.
   virtual void forward_done(const LayerNode&, const Tensor& /*y*/) {}
 
   /// The gradients of these elements of the arena are final; ranges ascend without gaps.

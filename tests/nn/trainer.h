@@ -12,7 +12,11 @@ namespace annulus::test {
 
 inline std::vector<float> weights_of(const Model& model) {
   const Tensor weights = model.arena().weights();
-  return {weights.as<float>(), weights.as<float>() + weights.elements()};
+  std::vector<float> host(weights.elements());
+  const StreamView stream(model.device(), nullptr);
+  copy_bytes(stream, host.data(), weights.data(), weights.bytes());
+  stream.synchronize();
+  return host;
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -22,13 +26,14 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 /// A model, its optimizer and its step on one rank.
 struct Trainer {
   Trainer(const std::string& spec, InputShape input, const TrainingOptions& training = {},
-          const OptimizerOptions& options = {})
-      : model(spec, input),
+          const OptimizerOptions& options = {}, Device device = Device::cpu())
+      : model(spec, input, device),
         optimizer(Optimizer::make(options, model.arena())),
         step(model, *optimizer, synchronizer, training) {
     model.initialise(1);
   }
 
+  /// On the CPU.
   float* weights(const char* name) { return model.arena().weights(model.arena().find(name)).as<float>(); }
 
   Model model;
