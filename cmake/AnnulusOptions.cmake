@@ -54,6 +54,9 @@ elseif(ANNULUS_CUDA STREQUAL "AUTO" OR ANNULUS_CUDA)
   endif()
 endif()
 
+# Headers for this tree alone, which may hold CUDA syntax or need a library's headers: they are not installed.
+set(ANNULUS_PRIVATE_HEADERS "(/device/.*|_cpu|cuda_check|_cuda|hdf5_handle|cublas[a-z_]*)\\.h$")
+
 # One library per row of the include rule (docs/design.md).
 #   annulus_add_library(NAME SOURCES... [CUDA SOURCES...])
 # Sources after CUDA are part of a build with CUDA only.

@@ -79,5 +79,7 @@ if [[ ${#missing[@]} != 0 ]]; then
 fi
 for package in "${missing_optional[@]}"; do
   echo "Installing with apt-get: $package"
-  apt install -y --no-install-recommends "$package" || echo "$package is not to be had; going on without" >&2
+  apt install -y --no-install-recommends "$package" ||
+    apt install -y --no-install-recommends curl ca-certificates || # to download it instead
+    echo "$package is not to be had; going on without" >&2
 done

@@ -53,7 +53,7 @@ struct OptionInfo {
 
 /// Calls visit(OptionInfo, member) for every option, in the order in which they are shown.
 template <class Options, class Visitor>
-void visit_options(Options& o, Visitor&& visit) {
+void visit_options(Options&& o, Visitor&& visit) {
   constexpr auto recipe = OptionScope::recipe, run = OptionScope::run;
 
   constexpr const char* model = "Model and data";
