@@ -32,7 +32,7 @@ class BadInput : public testing::Test {
     set("wild", images, wild);
   }
 
-  std::string data(const char* name) const { return "idx:" + inputs_ / name; }
+  std::string data(const char* name) const { return "idx:" + (inputs_ / name); }
 
   /// Runs in an empty folder and expects one line with all of `parts`.
   void expect_refusal(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
