@@ -19,7 +19,7 @@ void MetricsWriter::step(const StepRecord& record) {
   // Formatted by hand: this line is written in every step, and allocates nothing.
   fmt::print(file_.get(),
              R"({{"event":"step","epoch":{},"step":{},"loss":{:.9g},"hits":{},"samples":{},)"
-             R"("learning_rate":{:.9g},"samples_per_second":{:.1f},"seconds":{:.6f},"input":{:.6f},)"
+             R"("learning_rate":{:.6g},"samples_per_second":{:.1f},"seconds":{:.6f},"input":{:.6f},)"
              R"("forward":{:.6f},"backward":{:.6f},"communication":{:.6f},"update":{:.6f}}})"
              "\n",
              record.epoch, record.step, result.mean_loss(), result.hits, result.samples, record.learning_rate,

@@ -33,22 +33,19 @@ class WrappingFormatter : public CLI::Formatter {
     std::string line = "  " + make_option_name(option, is_positional) + make_option_opts(option);
     std::string text;
     std::istringstream words(make_option_desc(option));
-    const auto end_line = [&] {
-      text += line + "\n";
-      line.clear();
-    };
-    if (line.size() + 2 > indent) end_line();
-    line.resize(indent, ' ');
-    for (std::string word; words >> word;) {
-      if (line.size() + word.size() > width) {
-        end_line();
-        line.resize(indent, ' ');
+    const auto start_column = [&] {
+      if (line.size() + 2 > indent) {
+        text += line + "\n";
+        line.clear();
       }
-      line += word + " ";
+      line.resize(indent, ' ');
+    };
+    start_column();
+    for (std::string word; words >> word;) {
+      if (line.size() + 1 + word.size() > width) start_column();
+      line += (line.size() > indent ? " " : "") + word;
     }
-    line.pop_back();
-    end_line();
-    return text;
+    return text + line + "\n";
   }
 
   std::string make_option_opts(const CLI::Option* option) const override {
@@ -72,10 +69,7 @@ void add_options(CLI::App& app, TrainOptions& options) {
     if constexpr (std::is_same_v<T, bool>) {
       app.add_flag(name, value, info.help)->group(info.group);
     } else {
-      constexpr const char* type = std::is_same_v<T, std::string> ? "TEXT"
-                                   : std::is_same_v<T, double>    ? "X"
-                                                                  : "N";
-      app.add_option(name, value, info.help + default_text(value))->group(info.group)->type_name(type);
+      app.add_option(name, value, info.help + default_text(value))->group(info.group)->type_name(info.value);
     }
   });
 }
