@@ -62,6 +62,17 @@ std::string default_text(const T& value) {
   }
 }
 
+/// CLI11 itself takes -1 for the largest number there is.
+std::string check_count(const std::string& text) {
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  return digits ? "" : fmt::format("must be a whole number, 0 or more, not \"{}\"", text);
+}
+
+std::string check_number(const std::string& text) {
+  double value = 0;
+  return CLI::detail::lexical_cast(text, value) ? "" : fmt::format("must be a number, not \"{}\"", text);
+}
+
 void add_options(CLI::App& app, TrainOptions& options) {
   visit_options(options, [&](const OptionInfo& info, auto& value) {
     using T = std::remove_reference_t<decltype(value)>;
@@ -69,7 +80,10 @@ void add_options(CLI::App& app, TrainOptions& options) {
     if constexpr (std::is_same_v<T, bool>) {
       app.add_flag(name, value, info.help)->group(info.group);
     } else {
-      app.add_option(name, value, info.help + default_text(value))->group(info.group)->type_name(info.value);
+      CLI::Option* option = app.add_option(name, value, info.help + default_text(value));
+      option->group(info.group)->type_name(info.value);
+      if constexpr (std::is_integral_v<T>) option->check(check_count);
+      if constexpr (std::is_floating_point_v<T>) option->check(check_number);
     }
   });
 }
@@ -116,6 +130,9 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
     app.allow_extras();
     try {
       app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    } catch (const CLI::ArgumentMismatch& error) {
+      const std::string message = error.what();  // "--option: 1 required N missing"
+      fail<ConfigError>("{} takes one value", message.substr(0, message.find(':')));
     } catch (const CLI::ParseError& error) {
       fail<ConfigError>("{}", error.what());
     }

@@ -27,7 +27,7 @@ void read_value(const Json& value, std::string_view source, const char* name, T&
     fits = value.is_number();
     expected = "a number";
   } else {
-    fits = value.is_number_unsigned();
+    fits = value.is_number_unsigned() || (value.is_number_integer() && value.get<std::int64_t>() >= 0);
     expected = "a whole number, 0 or more";
   }
   require<ConfigError>(fits, "{}: \"{}\" must be {}, not {}", source, name, expected, value.dump());

@@ -121,7 +121,14 @@ void start_afresh(TrainingSetup& setup, int world_size) {
   state.mean = data.info().mean;
   state.stddev = data.info().stddev;
   state.model = expand_model(setup.options.model, state.classes);
-  if (setup.options.micro_batches == 0) setup.options.micro_batches = static_cast<std::uint64_t>(world_size);
+  if (setup.options.micro_batches == 0) {
+    const auto ranks = static_cast<std::uint64_t>(world_size);
+    const std::uint64_t batch = setup.options.batch_size, below = batch / ranks * ranks;
+    require<ConfigError>(
+        batch % ranks == 0, "--batch-size {} does not divide among {} ranks; {} would do", batch, ranks,
+        below == 0 ? fmt::format("{}", ranks) : fmt::format("{} or {}", below, below + ranks));
+    setup.options.micro_batches = ranks;
+  }
 }
 
 /// What remains to be checked when everything is known.

@@ -21,7 +21,7 @@ inline std::map<std::string, std::string> without_launcher() {
   std::map<std::string, std::string> environment;
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
                            "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "ANNULUS_SEGMENT_FD"}) {
-    environment[name] = "-";
+    environment.emplace(name, "-");
   }
   return environment;
 }

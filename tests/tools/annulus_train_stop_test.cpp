@@ -16,7 +16,7 @@ using namespace test;
 /// Trains for longer than any test waits.
 const std::vector<std::string> kEndless = {
     "--model",   "mlp",     "--data",           "synthetic:8x8x1,samples=4000",
-    "--device",  "cpu",     "--batch-size",     "32",
+    "--device",  "cpu",     "--batch-size",     "36",
     "--epochs",  "1000000", "--checkpoint-dir", "run",
     "--metrics", "m.jsonl"};
 
