@@ -141,8 +141,7 @@ TEST_F(BadInput, LossThatIsNotFinite) {
   for (const char* ranks : {"1", "2"}) {
     const TemporaryDirectory folder;
     const ProcessResult result =
-        train(run_on(data("good")) +
-                  std::vector<std::string>{"--lr", "1e30", "--ranks", ranks, "--checkpoint-dir", "run"},
+        train(with(run_on(data("good")), {"--lr", "1e30", "--ranks", ranks, "--checkpoint-dir", "run"}),
               folder.path());
     EXPECT_EQ(result.status, 1);
     EXPECT_EQ(count_lines(result.err), 1u) << result.err;
