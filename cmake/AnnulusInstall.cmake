@@ -17,7 +17,7 @@ install(TARGETS annulus_base annulus_kernels annulus_nn annulus_core annulus_ncc
 install(EXPORT annulus-targets NAMESPACE annulus:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/annulus)
 foreach(folder core kernels nccl io)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION include/annulus FILES_MATCHING PATTERN "*.h"
-          REGEX "${ANNULUS_PRIVATE_HEADERS}" EXCLUDE)
+          PATTERN device EXCLUDE REGEX "${ANNULUS_PRIVATE_HEADERS}" EXCLUDE)
 endforeach()
 configure_package_config_file(cmake/annulus-config.cmake.in ${PROJECT_BINARY_DIR}/annulus-config.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/annulus)

@@ -137,7 +137,11 @@ void check_setup(const TrainingSetup& setup, int world_size) {
   require<ConfigError>(setup.state.input.channels <= kernels::kMaxImageChannels,
                        "{} has images of {} channels; at most {} are supported", options.data,
                        setup.state.input.channels, kernels::kMaxImageChannels);
-  resolve_layers(parse_model_spec(setup.state.model), setup.state.input);
+  const std::vector<LayerNode> layers =
+      resolve_layers(parse_model_spec(setup.state.model), setup.state.input);
+  const std::size_t outputs = layers.back().output.elements();
+  require<ConfigError>(outputs == setup.state.classes, "the model ends in {} outputs, but {} has {} classes",
+                       outputs, options.data, setup.state.classes);
   if (options.eval_only) return;
   Sampler({setup.train->size(), options.batch_size, options.micro_batches, options.seed, options.drop_last});
   check_world_size(options.micro_batches, world_size);
