@@ -125,18 +125,20 @@ TEST(Conv2d, takes_oblong_kernels_and_images_and_any_batch) {
                  .padding = 2});
 }
 
-// With a ReLU, the batch may be worked on in slices: these outputs are larger than the cache.
+// With a ReLU, the batch may be worked on in slices: these outputs are larger than the cache, and slices
+// that fit into it divide the batch or do not.
 TEST(Conv2d, equals_the_reference_for_batches_beyond_the_cache) {
   for (const std::size_t batch : {5, 8})
-    check_exactly({.batch = batch,
-                   .in_height = 28,
-                   .in_width = 28,
-                   .in_channels = 1,
-                   .out_channels = 96,
-                   .kernel_height = 3,
-                   .kernel_width = 3,
-                   .padding = 1,
-                   .relu = true});
+    for (const std::size_t out_channels : {48, 96})
+      check_exactly({.batch = batch,
+                     .in_height = 28,
+                     .in_width = 28,
+                     .in_channels = 1,
+                     .out_channels = out_channels,
+                     .kernel_height = 3,
+                     .kernel_width = 3,
+                     .padding = 1,
+                     .relu = true});
 }
 
 TEST(Conv2d, leaves_zeros_for_an_empty_batch) {

@@ -44,6 +44,14 @@ TEST(Dropout, drops_what_its_definition_drops) {
     }
 }
 
+TEST(Dropout, keeps_an_element_whose_number_equals_the_probability) {
+  const Philox random(kKey.seed, RandomPurpose::dropout, kKey.step,
+                      (std::uint64_t{kKey.layer} << 32) + kKey.first_sample);
+  const float probability = random.uniform(5);
+  for (const Device device : test::test_devices())
+    EXPECT_NE(run(device, kKey, probability, {1, 8}, std::vector<float>(8, 1.0f))[5], 0);
+}
+
 TEST(Dropout, does_not_depend_on_how_samples_are_split) {
   const auto x = test::uniform(6 * 33, -1, 1, 1);
   for (const Device device : test::test_devices()) {

@@ -20,9 +20,11 @@ constexpr std::size_t kCounts[] = {0, 1, 7, 16, 33, 1009};
 constexpr std::size_t kSteps = 5;
 constexpr float kSamples = 48;
 
-// The gradient of a step, summed over the samples.
+// The gradient of a step, summed over the samples. The first is always 0: AdamW then divides 0 by epsilon.
 std::vector<float> gradient_of(std::size_t count, std::size_t step) {
-  return test::uniform(count, -kSamples, kSamples, 10 + step);
+  auto gradient = test::uniform(count, -kSamples, kSamples, 10 + step);
+  if (count > 0) gradient[0] = 0;
+  return gradient;
 }
 
 double squared_norm(const std::vector<float>& x) {
