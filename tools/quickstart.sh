@@ -4,12 +4,13 @@
 #
 #   tools/quickstart.sh [--epochs N] [--no-install]
 #
-#   --epochs N    epochs before the resume; one more comes after it (default 1)
+#   --epochs N    epochs before the resume; one more comes after it (default 2)
 #   --no-install  print missing packages instead of installing them
 set -euo pipefail
 cd "$(dirname "$0")/.."
+trap 'echo "quickstart.sh stopped at line $LINENO" >&2' ERR
 
-epochs=1
+epochs=2
 no_install=()
 while [[ $# -gt 0 ]]; do
   case $1 in
@@ -37,7 +38,7 @@ tools/get_fashion_mnist.sh "${no_install[@]}"
 
 # One rank per GPU; without GPUs one per core, as a power of two, so that the batch can be cut into micro-batches
 # that fit other world sizes too.
-gpus=$(annulus-train --version | grep -o 'cuda:[0-9]*' | wc -l)
+gpus=$(annulus-train --version | tr ' ' '\n' | grep -c '^cuda:[0-9]' || true)
 cores=$(nproc)
 available=$((gpus > 0 ? gpus : cores))
 ranks=1
@@ -55,11 +56,11 @@ mkdir -p "$run"
 # Values of the last line of a metrics file: what the run ended with.
 value() { tail -n 1 "$1" | sed -n "s/.*\"$2\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
 
-step "Training on $ranks rank(s)"
+step "Training, number of ranks: $ranks"
 annulus-train --model cnn --data fashion-mnist --ranks "$ranks" --epochs "$epochs" --batch-size "$batch" \
   --micro-batches "$micro_batches" --lr 0.05 --momentum 0.9 --checkpoint-dir "$run" --metrics "$run/first.jsonl"
 
-step "Resuming on $other_ranks rank(s)"
+step "Resuming, number of ranks: $other_ranks"
 annulus-train --ranks "$other_ranks" --device "$other_device" --epochs $((epochs + 1)) --checkpoint-dir "$run" \
   --resume auto --metrics "$run/second.jsonl"
 

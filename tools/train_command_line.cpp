@@ -91,7 +91,7 @@ void add_options(CLI::App& app, TrainOptions& options) {
 std::string version_text() {
   std::string text = "annulus-train " ANNULUS_VERSION "\ndevices: cpu";
   for (int k = 0; k < cuda_device_count(); ++k) text += " " + Device::cuda(k).to_string();
-  if (cuda_device_count() == 0) text += " (no cuda: " + cuda_unavailable_reason() + ")";
+  if (cuda_device_count() == 0) text += " (" + cuda_unavailable_reason() + ")";
   return text + "\n";
 }
 
