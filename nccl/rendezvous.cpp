@@ -106,8 +106,8 @@ SegmentOffer::SegmentOffer(const std::string& job, int segment, milliseconds dea
                                 job);
     std::this_thread::sleep_for(kRetryTime);
   }
-  require<CommunicationError>(listen(socket_.get(), SOMAXCONN) == 0, "cannot listen for the other ranks: {}",
-                              std::strerror(errno));
+  const bool listening = listen(socket_.get(), SOMAXCONN) == 0;
+  require<CommunicationError>(listening, "cannot listen for the other ranks: {}", std::strerror(errno));
 }
 
 void SegmentOffer::serve(milliseconds limit) const {

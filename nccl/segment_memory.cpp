@@ -81,14 +81,14 @@ SegmentMemory::SegmentMemory(FileDescriptor segment, int rank, int world_size)
 std::shared_ptr<std::byte> SegmentMemory::piece(std::uint64_t start, std::size_t part_bytes) {
   const std::size_t bytes = part_bytes * static_cast<std::size_t>(world_size_);
   // Every rank grows the segment to the same size before any of them can ask for the next piece.
-  require<DeviceError>(ftruncate(segment_.get(), static_cast<off_t>(start + bytes)) == 0,
-                       "cannot grow the shared memory by {} bytes for {} ranks: {}", bytes, world_size_,
-                       std::strerror(errno));
+  const bool grown = ftruncate(segment_.get(), static_cast<off_t>(start + bytes)) == 0;
+  require<DeviceError>(grown, "cannot grow the shared memory by {} bytes for {} ranks: {}", bytes,
+                       world_size_, std::strerror(errno));
   std::shared_ptr<std::byte> piece = map(segment_.get(), start, bytes);
   // Own pages now, near this rank's core: not in the middle of the first step.
   std::byte* const part = piece.get() + (part_start(start, part_bytes) - start);
-  require<DeviceError>(madvise(part, part_bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL,
-                       "not enough memory for {} bytes of shared memory: {}", part_bytes,
+  const bool populated = madvise(part, part_bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+  require<DeviceError>(populated, "not enough memory for {} bytes of shared memory: {}", part_bytes,
                        std::strerror(errno));
   return piece;
 }

@@ -30,13 +30,13 @@ void default_to_one_thread() {
 }
 
 int run_rank(const RankEnvironment& environment, const std::vector<std::string>& arguments) {
-  const bool launched_here = environment.segment >= 0;
-  catch_stop_signals(/*once=*/!launched_here);  // the parent kills at the second one
   std::unique_ptr<Communicator> communicator;
   try {
     communicator = connect(environment, kDefaultDeadline, [&](std::string_view waiting) {
       if (environment.rank == 0) fmt::print(stderr, "{}\n", waiting);
     });
+    const bool launched_here = environment.segment >= 0;
+    catch_stop_signals(/*once=*/!launched_here);  // the parent kills at the second one
     const int signal = run_training(*communicator, environment, arguments);
     return signal == 0 ? EXIT_SUCCESS : 128 + signal;
   } catch (const std::exception& error) {

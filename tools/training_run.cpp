@@ -148,6 +148,7 @@ class Run {
 int run_training(Communicator& communicator, const RankEnvironment& environment,
                  const std::vector<std::string>& arguments) {
   const TrainingSetup setup = set_up_training(communicator, environment, arguments);
+  const DeviceGuard guard(setup.device);
   Run run(communicator, setup);
   if (!setup.options.eval_only) return run.train();
   run.evaluate_only();

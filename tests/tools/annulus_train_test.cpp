@@ -1,7 +1,7 @@
 // annulus-train as a user runs it: what it prints, writes and computes.
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <array>
 
 #include "tests/support/train_program.h"
 
@@ -140,22 +140,57 @@ TEST(AnnulusTrain, FallsBackToTheCpuWithoutCuda) {
   EXPECT_EQ(count_lines(refused.err), 1u) << refused.err;
 }
 
-TEST(AnnulusTrain, TakesItsRanksFromTorchrunsVariables) {
-  const TemporaryDirectory folder;
-  const auto command = train_command(with(kSmallRun, {"--max-steps", "2", "--metrics", "m.jsonl"}));
+/// Two ranks as torchrun would start them, with options of their own.
+std::array<ProcessResult, 2> run_as_torchrun(const std::array<std::vector<std::string>, 2>& options,
+                                             const std::string& folder) {
   auto environment = without_launcher();
   environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = "2";
   environment["MASTER_ADDR"] = "127.0.0.1";
   environment["MASTER_PORT"] = std::to_string(20000 + getpid() % 20000);
   environment["RANK"] = environment["LOCAL_RANK"] = "0";
-  Process first(command, environment, folder.path());
+  Process first(train_command(options[0]), environment, folder);
   environment["RANK"] = environment["LOCAL_RANK"] = "1";
-  Process second(command, environment, folder.path());
-  const ProcessResult first_result = first.wait(), second_result = second.wait();
-  EXPECT_EQ(first_result.status, 0) << first_result.err;
-  EXPECT_EQ(second_result.status, 0) << second_result.err;
-  EXPECT_EQ(second_result.out, "") << "only rank 0 speaks";
+  Process second(train_command(options[1]), environment, folder);
+  ProcessResult result = first.wait();
+  return {std::move(result), second.wait()};
+}
+
+TEST(AnnulusTrain, TakesItsRanksFromTorchrunsVariables) {
+  const TemporaryDirectory folder;
+  const auto options = with(kSmallRun, {"--max-steps", "2", "--metrics", "m.jsonl"});
+  const auto results = run_as_torchrun({options, options}, folder.path());
+  EXPECT_EQ(results[0].status, 0) << results[0].err;
+  EXPECT_EQ(results[1].status, 0) << results[1].err;
+  EXPECT_EQ(results[1].out, "") << "only rank 0 speaks";
   EXPECT_EQ(read_metrics(folder / "m.jsonl", "start").at(0).at("world_size"), 2);
+}
+
+TEST(AnnulusTrain, RanksWithOtherOptionsAreFoundOutOnce) {
+  const TemporaryDirectory folder;
+  const auto results = run_as_torchrun({kSmallRun, with(kSmallRun, {"--seed", "2"})}, folder.path());
+  EXPECT_EQ(results[0].status, 1);
+  EXPECT_EQ(results[1].status, 1);
+  EXPECT_EQ(results[0].err, "");
+  EXPECT_EQ(results[1].err,
+            "annulus-train: rank 1: all ranks need the same options, but --seed is 2 here and 1 on rank 0\n");
+}
+
+TEST(AnnulusTrain, AFullDiskEndsTheRunOnceAndLeavesNoHalfFile) {
+  // A limit on the size of files stands in for the disk: the checkpoint needs 6.4 MB (weights and two
+  // moments), and the memory that ranks share, which counts too, 5.4 MB.
+  const std::vector<std::string> limited = {"bash", "-c", "ulimit -f 6000; exec \"$0\" \"$@\""};
+  for (const char* ranks : {"1", "2"}) {
+    const TemporaryDirectory folder;
+    auto command =
+        train_command({"--model", "mlp", "--data", "synthetic:28x28x1", "--device", "cpu", "--optimizer",
+                       "adamw", "--max-steps", "1", "--checkpoint-dir", "run", "--ranks", ranks});
+    command.insert(command.begin(), limited.begin(), limited.end());
+    const ProcessResult result = run_program(command, without_launcher(), folder.path());
+    EXPECT_EQ(result.status, 1) << result.out;
+    EXPECT_EQ(count_lines(result.err), 1u) << result.err;
+    EXPECT_NE(result.err.find("step-000000001"), std::string::npos) << result.err;
+    EXPECT_EQ(list_files(folder / "run"), std::vector<std::string>{"config.json"});
+  }
 }
 
 }  // namespace

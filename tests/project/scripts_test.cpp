@@ -1,0 +1,85 @@
+// install_dependencies.sh, with stand-ins for the programs that would change this machine.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+
+namespace annulus {
+namespace {
+
+using test::ProcessResult;
+using test::run_program;
+using test::TemporaryDirectory;
+
+class InstallDependencies : public testing::Test {
+ protected:
+  InstallDependencies() {
+    // All is there but one library and the data; apt-get and sudo only write down what they are asked for.
+    stand_in("dpkg-query",
+             R"(case "$*" in *libhdf5-dev* | *dataset-fashion-mnist*) exit 1 ;; esac; echo -n installed)");
+    stand_in("apt-get", R"(echo "apt-get $*" >>"$LOG")");
+    stand_in("sudo", R"(echo "sudo" >>"$LOG"; exec "$@")");
+    stand_in("id", R"(echo "$USER_ID")");
+  }
+
+  void stand_in(const std::string& name, const std::string& body) {
+    std::ofstream(folder_ / name) << "#!/bin/sh\n" << body << "\n";
+    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+  }
+
+  ProcessResult run(const std::vector<std::string>& arguments, const std::string& user_id) {
+    std::vector<std::string> command = {ANNULUS_SOURCE_DIR "/tools/install_dependencies.sh"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    std::filesystem::remove(folder_ / "log");
+    return run_program(command, {{"PATH", folder_.path().string() + ":" + getenv("PATH")},
+                                 {"LOG", folder_ / "log"},
+                                 {"USER_ID", user_id}});
+  }
+
+  std::string log() const {
+    std::ifstream file(folder_ / "log");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  const TemporaryDirectory folder_;
+};
+
+TEST_F(InstallDependencies, InstallsWhatIsMissingAndSaysSo) {
+  const ProcessResult result = run({"build"}, "0");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.out.find("Installing with apt-get: libhdf5-dev"), std::string::npos) << result.out;
+  EXPECT_NE(log().find("install -y --no-install-recommends libhdf5-dev\n"), std::string::npos) << log();
+  EXPECT_LT(log().find(" update"), log().find(" install"));
+  EXPECT_NE(log().find("dataset-fashion-mnist"), std::string::npos) << log();
+  EXPECT_EQ(log().find("sudo"), std::string::npos) << log();
+}
+
+TEST_F(InstallDependencies, UsesSudoOnlyWhenNotRoot) {
+  EXPECT_EQ(run({"build"}, "1000").status, 0);
+  EXPECT_NE(log().find("sudo\napt-get"), std::string::npos) << log();
+}
+
+TEST_F(InstallDependencies, PrintsInsteadOfInstallingIfToldTo) {
+  const ProcessResult result = run({"--no-install", "build"}, "0");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("libhdf5-dev"), std::string::npos) << result.err;
+  EXPECT_EQ(log(), "");
+}
+
+TEST_F(InstallDependencies, AsksNobodyForAPasswordForWhatIsOptional) {
+  stand_in("dpkg-query", R"(case "$*" in *dataset-fashion-mnist*) exit 1 ;; esac; echo -n installed)");
+  EXPECT_EQ(run({"build"}, "1000").status, 0);
+  EXPECT_EQ(log(), "");
+  EXPECT_EQ(run({"--no-install", "build"}, "1000").status, 0);
+}
+
+TEST_F(InstallDependencies, ExplainsItself) {
+  EXPECT_EQ(run({"everything"}, "0").status, 2);
+  EXPECT_EQ(run({}, "0").status, 2);
+}
+
+}  // namespace
+}  // namespace annulus
