@@ -24,7 +24,8 @@ fi
 
 # Programs count as installed wherever they come from; libraries are looked for as packages.
 programs=(g++:g++ cmake:cmake ninja:ninja-build)
-packages=(libfmt-dev libdnnl-dev libhdf5-dev zlib1g-dev libcli11-dev nlohmann-json3-dev)
+# ocl-icd-opencl-dev is only recommended by libdnnl-dev, but its CMake package insists on it.
+packages=(libfmt-dev libdnnl-dev ocl-icd-opencl-dev libhdf5-dev zlib1g-dev libcli11-dev nlohmann-json3-dev)
 if [[ $purpose == test ]]; then
   programs+=(git:git python3:python3 readelf:binutils)
   packages+=(libgtest-dev libbenchmark-dev libboost-context-dev python3-h5py)
