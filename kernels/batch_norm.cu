@@ -11,9 +11,10 @@ __global__ void moments_kernel(std::size_t rows, std::size_t channels, const flo
   double* const shared = shared_memory<double>();
   const std::size_t channel = std::size_t{blockIdx.x} * kWarpSize + threadIdx.x;
   const std::size_t end = channel < channels ? rows : 0;
+  const double row_count = static_cast<double>(rows > 0 ? rows : 1);
   const double average =
       sum_rows(0, end, shared, [=](std::size_t row) { return double{x[row * channels + channel]}; }) /
-      static_cast<double>(rows);
+      row_count;
   // A second pass over x, not E[x^2] - E[x]^2, which cancels.
   const double squares = sum_rows(0, end, shared, [=](std::size_t row) {
     const double deviation = x[row * channels + channel] - average;
@@ -21,7 +22,7 @@ __global__ void moments_kernel(std::size_t rows, std::size_t channels, const flo
   });
   if (channel >= channels || threadIdx.y != 0) return;
   mean[channel] = static_cast<float>(average);
-  inverse_std[channel] = static_cast<float>(1 / sqrt(squares / static_cast<double>(rows) + epsilon));
+  inverse_std[channel] = static_cast<float>(1 / sqrt(squares / row_count + epsilon));
   unbiased_variance[channel] = static_cast<float>(squares / static_cast<double>(rows > 1 ? rows - 1 : 1));
 }
 
@@ -83,7 +84,6 @@ void batch_norm_forward(StreamView stream, const Tensor& x, const Tensor& scale,
                         const Tensor& unbiased_variance) {
   const std::size_t channels = mean.elements();
   const std::size_t rows = x.elements() / channels;
-  if (rows == 0) return;
   launch(stream, {blocks_for(channels, kWarpSize)}, dim3(kWarpSize, kRowLanes), kColumnSumsSharedBytes,
          moments_kernel, rows, channels, x.as<float>(), epsilon, mean.as<float>(), inverse_std.as<float>(),
          unbiased_variance.as<float>());

@@ -337,16 +337,16 @@ void check_device_access(const void* address, std::size_t bytes, bool is_write, 
                                    static_cast<const char*>(byte) - shared.data(), launch.shared_bytes)
                      : memory.describe(byte);
   };
-  if (const void* bad = shadow.first_forbidden(address, bytes)) {
-    const bool freed = shadow.contains(bad) && shadow.state(bad) == ByteState::freed;
-    report(code, "{}: {} of {} bytes touches {}", freed ? "use after free" : "out of bounds", verb, bytes,
-           where(bad));
+  if (!shadow.is_plainly_fine(address, bytes, is_write)) {
+    if (const void* bad = shadow.first_forbidden(address, bytes)) {
+      const bool freed = shadow.contains(bad) && shadow.state(bad) == ByteState::freed;
+      report(code, "{}: {} of {} bytes touches {}", freed ? "use after free" : "out of bounds", verb, bytes,
+             where(bad));
+    }
+    if (const void* bad = is_write ? nullptr : shadow.first_unwritten(address, bytes))
+      report(code, "read of never-written memory: {}", where(bad));
   }
-  if (is_write) {
-    shadow.set(address, bytes, ByteState::written);
-  } else if (const void* bad = shadow.first_unwritten(address, bytes)) {
-    report(code, "read of never-written memory: {}", where(bad));
-  }
+  if (is_write) shadow.set(address, bytes, ByteState::written);
   // Histories are kept per 4-byte word, so a narrower access cannot be told from its neighbour's.
   if (bytes < 4) return;
   const Moment now = running_block->moment(thread, is_shared ? running_block->serial() : launch.serial);
