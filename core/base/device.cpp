@@ -4,6 +4,8 @@
 
 #include "core/base/error.h"
 #if ANNULUS_HAS_CUDA
+#include <cuda.h>
+
 #include "core/base/cuda_check.h"
 #endif
 
@@ -51,13 +53,36 @@ DeviceIdentity identify(Device device) {
   return {properties.name, uuid};
 }
 
+namespace {
+
+// Asked of the driver, which is looked up at run time: programs start on machines without one.
+bool has_context(int ordinal) {
+  static const auto get_state = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    ANNULUS_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, 12000,
+                                                        cudaEnableDefault, &found));
+    require<DeviceError>(
+        found == cudaDriverEntryPointSuccess,
+        "the CUDA driver has no cuDevicePrimaryCtxGetState; install a driver for CUDA 12 or later");
+    return reinterpret_cast<CUresult (*)(CUdevice, unsigned*, int*)>(function);
+  }();
+  unsigned flags = 0;
+  int active = 0;
+  return get_state(ordinal, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+}  // namespace
+
 DeviceGuard::DeviceGuard(Device device) {
   if (!device.is_cuda()) return;
   int previous = 0;
   ANNULUS_CUDA_CHECK(cudaGetDevice(&previous));
   if (previous == device.ordinal) return;
+  // A thread that has chosen no device finds 0 here, and to choose it would make a context on it.
+  const bool was_in_use = has_context(previous);
   ANNULUS_CUDA_CHECK(cudaSetDevice(device.ordinal));
-  previous_ = previous;
+  if (was_in_use) previous_ = previous;
 }
 
 DeviceGuard::~DeviceGuard() {

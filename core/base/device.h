@@ -46,7 +46,8 @@ struct DeviceIdentity {
 /// Creates no context. Throws DeviceError if there is no such device.
 DeviceIdentity identify(Device device);
 
-/// Makes `device` current for the calling thread and restores the earlier one. No effect for the CPU.
+/// Makes `device` current for the calling thread and restores the earlier one, unless nothing in this process
+/// has used that one yet: to restore it would make a context on it. No effect for the CPU.
 /// Every thread that touches a CUDA device holds one of these first.
 class DeviceGuard {
  public:

@@ -41,20 +41,24 @@ ANNULUS_ACCESS(16)
 void __tsan_read_range(void* at, std::size_t bytes) { check<false>(at, bytes, __builtin_return_address(0)); }
 void __tsan_write_range(void* at, std::size_t bytes) { check<true>(at, bytes, __builtin_return_address(0)); }
 
-// Host code in .cu files counts references.
-#define ANNULUS_ATOMIC(bits)                                                                         \
-  using Atomic##bits = std::uint##bits##_t;                                                          \
-  Atomic##bits __tsan_atomic##bits##_load(const volatile Atomic##bits* at, int) {                    \
-    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                                    \
-  }                                                                                                  \
-  void __tsan_atomic##bits##_store(volatile Atomic##bits* at, Atomic##bits value, int) {             \
-    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                                   \
-  }                                                                                                  \
-  Atomic##bits __tsan_atomic##bits##_fetch_add(volatile Atomic##bits* at, Atomic##bits value, int) { \
-    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);                                          \
-  }                                                                                                  \
-  Atomic##bits __tsan_atomic##bits##_fetch_sub(volatile Atomic##bits* at, Atomic##bits value, int) { \
-    return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);                                          \
+// Host code in .cu files counts references and waits at barriers.
+#define ANNULUS_ATOMIC(bits)                                                                            \
+  using Atomic##bits = std::uint##bits##_t;                                                             \
+  Atomic##bits __tsan_atomic##bits##_load(const volatile Atomic##bits* at, int) {                       \
+    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                                       \
+  }                                                                                                     \
+  void __tsan_atomic##bits##_store(volatile Atomic##bits* at, Atomic##bits value, int) {                \
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                     \
+  Atomic##bits __tsan_atomic##bits##_fetch_add(volatile Atomic##bits* at, Atomic##bits value, int) {    \
+    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);                                             \
+  }                                                                                                     \
+  Atomic##bits __tsan_atomic##bits##_fetch_sub(volatile Atomic##bits* at, Atomic##bits value, int) {    \
+    return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);                                             \
+  }                                                                                                     \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile Atomic##bits* at, Atomic##bits* expected,  \
+                                                    Atomic##bits value, int, int) {                     \
+    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }
 ANNULUS_ATOMIC(8)
 ANNULUS_ATOMIC(32)

@@ -250,20 +250,22 @@ class BlockRunner {
       report(nullptr,
              "warp divergence: the mask {:#x} of a warp barrier does not name the lane that calls it\n{}",
              arrived.mask, describe(arrived));
+    bool all_here = true;
     for (unsigned lane = 0; lane < kWarpSize; ++lane) {
-      if ((arrived.mask >> lane & 1) == 0) continue;
       const std::size_t number = std::size_t{first} + lane;
-      const bool exists = number < threads_.size();
-      const Thread* const other = exists ? &threads_[number] : nullptr;
-      if (!exists || other->state == State::exited)
-        report(nullptr, "warp divergence: the mask {:#x} of a warp barrier names lane {}, which {}\n{}",
-               arrived.mask, lane, exists ? "has exited" : "does not exist", describe(arrived));
-      if (other->state == State::at_warp_barrier && other->mask != arrived.mask)
+      const Thread* const other = number < threads_.size() ? &threads_[number] : nullptr;
+      const bool waits = other != nullptr && other->state == State::at_warp_barrier;
+      const bool is_named = arrived.mask >> lane & 1;
+      if (waits && other->mask != arrived.mask && (is_named || (other->mask & own) != 0))
         report(nullptr,
                "warp divergence: lanes of one warp wait with the masks {:#x} and {:#x}\n{}  against\n{}",
                arrived.mask, other->mask, describe(arrived), describe(*other));
-      if (other->state != State::at_warp_barrier) return;
+      if (is_named && (other == nullptr || other->state == State::exited))
+        report(nullptr, "warp divergence: the mask {:#x} of a warp barrier names lane {}, which {}\n{}",
+               arrived.mask, lane, other == nullptr ? "does not exist" : "has exited", describe(arrived));
+      all_here = all_here && (waits || !is_named);
     }
+    if (!all_here) return;
     std::uint64_t brought[kWarpSize] = {};
     for (unsigned lane = 0; lane < kWarpSize; ++lane)
       if (arrived.mask >> lane & 1) brought[lane] = threads_[first + lane].bits;

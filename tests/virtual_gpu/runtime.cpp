@@ -1,6 +1,9 @@
 // The functions of include/cuda_runtime.h.
+#include <cuda.h>
+
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <vector>
 
 #include "block.h"
@@ -100,6 +103,22 @@ cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= static_cast<int>(machine().devices.size())) return cudaErrorInvalidDevice;
   current_device() = device;
   current();  // makes its context, as CUDA 12 and later do
+  return cudaSuccess;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+  const Lock lock(machine().mutex);
+  if (device < 0 || device >= static_cast<int>(machine().devices.size())) return CUDA_ERROR_INVALID_DEVICE;
+  *flags = 0;
+  *active = device_of(device).ledger.has_context;
+  return CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+                                             unsigned long long, cudaDriverEntryPointQueryResult* result) {
+  const bool known = std::string_view(symbol) == "cuDevicePrimaryCtxGetState";
+  *function = known ? reinterpret_cast<void*>(cuDevicePrimaryCtxGetState) : nullptr;
+  *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 

@@ -1,0 +1,130 @@
+// Training on 1, 2 and 4 virtual devices: the same weights as the CPU within rounding, and among each other
+// bit for bit, under every schedule.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/base/buffer.h"
+#include "core/nn/training_step.h"
+#include "tests/nn/simulated_ranks.h"
+#include "tests/nn/test_data.h"
+#include "tests/virtual_gpu/virtual_gpu.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::size_t kMicroBatches = 4;
+constexpr std::size_t kBatch = 10;  // micro-batches of 2 and 3 samples
+constexpr std::uint64_t kSteps = 5;
+constexpr InputShape kInput{8, 8, 3};
+
+std::vector<float> to_host(const Tensor& tensor, StreamView stream) {
+  std::vector<float> host(tensor.elements());
+  copy_bytes(stream, host.data(), tensor.data(), tensor.bytes());
+  stream.synchronize();
+  return host;
+}
+
+// Sums gradients over simulated ranks by way of the host.
+class StagedSynchronizer final : public GradientSynchronizer {
+ public:
+  StagedSynchronizer(test::SimulatedRanks& ranks, std::size_t rank, const Tensor& gradients)
+      : gradients_(gradients),
+        staged_(Buffer::pinned(gradients.device(), gradients.bytes())),
+        on_host_(ranks.synchronizer(rank, Tensor(staged_.data(), gradients.shape()))) {}
+
+  void add(ElementRange range, StreamView) override { on_host_->add(range, StreamView()); }
+
+  void finalize(StreamView compute) override {
+    copy_bytes(compute, staged_.data(), gradients_.data(), gradients_.bytes());
+    compute.synchronize();
+    on_host_->finalize(StreamView());
+    copy_bytes(compute, gradients_.data(), staged_.data(), gradients_.bytes());
+  }
+
+ private:
+  Tensor gradients_;
+  Buffer staged_;
+  std::unique_ptr<GradientSynchronizer> on_host_;
+};
+
+// The weights after a few steps of `spec` on these devices, one rank each.
+std::vector<float> train(const std::string& spec, const std::vector<Device>& devices) {
+  test::TestImages images(kInput, kBatch, 10);
+  test::SimulatedRanks ranks(devices.size());
+  std::vector<float> weights;
+  ranks.run([&](std::size_t rank) {
+    const DeviceGuard guard(devices[rank]);
+    Model model(spec, kInput, devices[rank]);
+    model.initialise(1);
+    const auto optimizer = Optimizer::make({.momentum = 0.9f}, model.arena());
+    StagedSynchronizer synchronizer(ranks, rank, model.arena().gradients());
+    TrainingStep step(
+        model, *optimizer, synchronizer,
+        {.label_smoothing = 0.1f, .clip_norm = 2, .augment = {.crop_padding = 1, .horizontal_flip = true}});
+    const std::size_t share = kMicroBatches / devices.size();
+    const auto micro_batches = images.cut(0, kBatch, kMicroBatches, rank * share, (rank + 1) * share);
+    std::size_t allocations = 0;
+    for (std::uint64_t i = 0; i < kSteps; ++i) {
+      step.run(micro_batches, 0.05f, 0, i);
+      if (devices[rank].is_cpu()) continue;
+      const std::size_t now = virtual_gpu::ledger(devices[rank].ordinal).total_allocations;
+      EXPECT_TRUE(i == 0 || now == allocations) << "step " << i << " allocated device memory";
+      allocations = now;
+    }
+    if (rank == 0) weights = to_host(model.arena().weights(), Stream(devices[rank]));
+  });
+  return weights;
+}
+
+std::vector<Device> virtual_devices(int count) {
+  std::vector<Device> devices;
+  for (int i = 0; i < count; ++i) devices.push_back(Device::cuda(i));
+  return devices;
+}
+
+void expect_same_training(const std::string& spec) {
+  SCOPED_TRACE(spec);
+  const std::vector<float> on_cpu = train(spec, {Device::cpu()});
+  virtual_gpu::set_seed(1);
+  const std::vector<float> on_one = train(spec, virtual_devices(1));
+  ASSERT_EQ(on_one.size(), on_cpu.size());
+  float largest = 0;
+  for (std::size_t i = 0; i < on_cpu.size(); ++i)
+    largest = std::max(largest, std::abs(on_one[i] - on_cpu[i]));
+  EXPECT_LT(largest, 1e-4f) << "CUDA kernels against the CPU's";
+  for (const int count : {1, 2, 4}) {
+    virtual_gpu::set_seed(static_cast<std::uint64_t>(10 + count));
+    EXPECT_EQ(train(spec, virtual_devices(count)), on_one) << count << " devices";
+  }
+}
+
+TEST(VirtualGpuTraining, Mlp) { expect_same_training("flatten linear(64) relu linear(32) relu linear(10)"); }
+
+TEST(VirtualGpuTraining, Cnn) {
+  expect_same_training(
+      "conv2d(8,3,pad=1) relu maxpool(2) conv2d(12,3,pad=1) relu maxpool(2) flatten linear(16) relu "
+      "dropout(0.25) "
+      "linear(10)");
+}
+
+TEST(VirtualGpuTraining, Resnet) {
+  expect_same_training(
+      "conv2d(8,3,pad=1) batch_norm relu "
+      "residual[conv2d(8,3,pad=1) batch_norm relu conv2d(8,3,pad=1) batch_norm] relu "
+      "residual[conv2d(12,3,stride=2,pad=1) batch_norm relu conv2d(12,3,pad=1) batch_norm | "
+      "conv2d(12,1,stride=2) batch_norm] relu global_average_pool linear(10)");
+}
+
+TEST(VirtualGpuTraining, ARankTouchesNoOtherDevice) {
+  train("flatten linear(10)", {Device::cuda(1), Device::cuda(3)});
+  EXPECT_FALSE(virtual_gpu::ledger(0).has_context);
+  EXPECT_TRUE(virtual_gpu::ledger(1).has_context);
+  EXPECT_FALSE(virtual_gpu::ledger(2).has_context);
+  EXPECT_TRUE(virtual_gpu::ledger(3).has_context);
+}
+
+}  // namespace
+}  // namespace annulus
