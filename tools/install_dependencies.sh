@@ -28,7 +28,7 @@ programs=(g++:g++ cmake:cmake ninja:ninja-build)
 packages=(libfmt-dev libdnnl-dev ocl-icd-opencl-dev libhdf5-dev zlib1g-dev libcli11-dev nlohmann-json3-dev)
 if [[ $purpose == test ]]; then
   programs+=(git:git python3:python3 readelf:binutils)
-  packages+=(libgtest-dev libbenchmark-dev libboost-context-dev python3-h5py)
+  packages+=(libgtest-dev libboost-context-dev python3-h5py)
 fi
 # Real data is optional: quickstart.sh can download it, and tests that need it say that they were skipped.
 optional=(dataset-fashion-mnist)

@@ -62,10 +62,11 @@ std::string fault(const std::string& folder, const std::string& header, bool quo
   for (const auto& [prefix, folders] : kLibraries) {
     if (header.starts_with(prefix) && folders.count(folder) == 0) return "is not for " + folder;
   }
-  // The vocabulary leans on the standard library, fmt and the CUDA runtime, and on nothing else.
+  // The vocabulary leans on the standard library, fmt and CUDA, and on nothing else.
   const bool standard = header.find_first_of("./") == std::string::npos;
-  if (folder == "core/base" && !standard && !header.starts_with("fmt/") && header != "cuda_runtime.h") {
-    return "is neither standard C++ nor fmt nor the CUDA runtime";
+  const bool cuda = header == "cuda_runtime.h" || header == "cuda.h";
+  if (folder == "core/base" && !standard && !header.starts_with("fmt/") && !cuda) {
+    return "is neither standard C++ nor fmt nor CUDA";
   }
   return {};
 }
