@@ -32,15 +32,19 @@ struct Pass {
   const ParameterArena& arena;
   const MemoryPlan& memory;
   void* workspace = nullptr;         ///< of `memory`
+  std::size_t tile = 0;              ///< of the batch, in a loop of `memory`
   float* gradients = nullptr;        ///< elements as in the arena; a layer overwrites its own slices
+  std::size_t first_gradient = 0;    ///< which element of the arena gradients[0] is
   bool training = false;             ///< batch moments and dropout, or running moments and none
   kernels::DropoutKey dropout = {};  ///< a layer sets `layer`
   PassObserver* observer = nullptr;
 
-  Tensor tensor(const PlannedTensor& planned) const { return memory.at(planned, workspace, stream.device()); }
+  Tensor tensor(const PlannedTensor& planned) const {
+    return memory.at(planned, workspace, stream.device(), tile);
+  }
   Tensor weights(const ArenaSlice& slice) const { return arena.weights(slice); }
   Tensor gradient(const ArenaSlice& slice) const {
-    return Tensor(gradients + slice.range.begin, slice.shape, DType::f32, stream.device());
+    return Tensor(gradients + (slice.range.begin - first_gradient), slice.shape, DType::f32, stream.device());
   }
 };
 

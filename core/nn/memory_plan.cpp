@@ -6,9 +6,8 @@
 namespace annulus {
 
 PlannedTensor MemoryPlan::add(Shape shape, DType dtype) {
-  constexpr std::size_t alignment = 256;
-  const std::size_t bytes = shape.elements() * size_of(dtype);
-  blocks_.push_back({.bytes = (bytes + alignment - 1) / alignment * alignment, .first = now_, .last = now_});
+  blocks_.push_back(
+      {.bytes = shape.elements() * size_of(dtype), .first = now_, .last = now_, .tiles = loop_tiles_});
   return {blocks_.size() - 1, shape, dtype};
 }
 
@@ -16,7 +15,34 @@ void MemoryPlan::use(const PlannedTensor& tensor) {
   if (!tensor.empty()) blocks_[tensor.block].last = now_;
 }
 
+void MemoryPlan::begin_loop(std::size_t tiles) {
+  loop_begin_ = now_;
+  loop_tiles_ = tiles;
+}
+
+void MemoryPlan::end_loop() {
+  if (now_ > loop_begin_) loops_.push_back({loop_begin_, now_ - 1});
+  loop_tiles_ = 1;
+}
+
+void MemoryPlan::settle_loops() {
+  for (Block& block : blocks_) {
+    for (const Loop& loop : loops_) {
+      if (block.last < loop.first || loop.last < block.first) continue;
+      block.within_turn = loop.first <= block.first && block.last <= loop.last;
+      if (block.within_turn) break;
+      // What one turn leaves in it, the next turns must not touch.
+      block.first = std::min(block.first, loop.first);
+      block.last = std::max(block.last, loop.last);
+    }
+    constexpr std::size_t alignment = 256;
+    const std::size_t bytes = block.bytes * (block.within_turn ? 1 : block.tiles);
+    block.bytes = (bytes + alignment - 1) / alignment * alignment;
+  }
+}
+
 void MemoryPlan::place() {
+  settle_loops();
   std::vector<std::size_t> order(blocks_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -40,10 +66,12 @@ void MemoryPlan::place() {
   }
 }
 
-Tensor MemoryPlan::at(const PlannedTensor& tensor, void* workspace, Device device) const {
+Tensor MemoryPlan::at(const PlannedTensor& tensor, void* workspace, Device device, std::size_t tile) const {
   if (tensor.empty()) return Tensor();
-  return Tensor(static_cast<std::byte*>(workspace) + blocks_[tensor.block].offset, tensor.shape, tensor.dtype,
-                device);
+  const Block& block = blocks_[tensor.block];
+  const std::size_t tile_bytes = tensor.shape.elements() * size_of(tensor.dtype);
+  const std::size_t offset = block.offset + (block.within_turn ? 0 : tile * tile_bytes);
+  return Tensor(static_cast<std::byte*>(workspace) + offset, tensor.shape, tensor.dtype, device);
 }
 
 }  // namespace annulus

@@ -1,6 +1,9 @@
 // MemoryPlan: where every activation and gradient of a pass lies in one workspace. Tensors whose lifetimes
 // do not overlap share memory, so gradients ping-pong between a few places, and an activation that backward
 // does not read makes room as soon as the next layer has read it.
+//
+// Operations may run in a loop, once per tile of the batch. A tensor that lives within one turn of the loop
+// has the memory of one tile, used again in every turn; any other holds all tiles, one behind the other.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +43,11 @@ class MemoryPlan {
   /// Everything after this belongs to the next operation.
   void next_operation() { ++now_; }
 
+  /// The operations up to end_loop() run `tiles` times. Tensors that they add or use have the shape of a
+  /// tile; outside of the loop the same block is all tiles (see PlannedTensor::reshaped).
+  void begin_loop(std::size_t tiles);
+  void end_loop();
+
   /// Ends the dry run and gives every tensor its place, 256-byte aligned: largest first, at the lowest
   /// offset that is free throughout its life.
   void place();
@@ -47,16 +55,25 @@ class MemoryPlan {
   /// Size of the workspace.
   std::size_t bytes() const { return bytes_; }
 
-  /// The tensor in a workspace that starts at `workspace`. Only after place().
-  Tensor at(const PlannedTensor& tensor, void* workspace, Device device) const;
+  /// The tensor in a workspace that starts at `workspace`, in the given turn of a loop. Only after place().
+  Tensor at(const PlannedTensor& tensor, void* workspace, Device device, std::size_t tile = 0) const;
 
  private:
   struct Block {
     std::size_t bytes = 0, first = 0, last = 0;  // operations that touch it, both included
+    std::size_t tiles = 1;                       // of its memory, if it outlives a turn of the loop
+    bool within_turn = false;                    // of a loop
     std::size_t offset = 0;
   };
+  struct Loop {
+    std::size_t first = 0, last = 0;  // operations, both included
+  };
+
+  void settle_loops();
 
   std::vector<Block> blocks_;
+  std::vector<Loop> loops_;
+  std::size_t loop_begin_ = 0, loop_tiles_ = 1;  // of the loop being recorded; 1 tile outside of loops
   std::size_t now_ = 0;
   std::size_t bytes_ = 0;
 };

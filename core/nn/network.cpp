@@ -4,7 +4,15 @@ namespace annulus {
 
 Network::Network(std::span<const LayerNode> layers, InputShape input, std::size_t batch,
                  const ParameterArena& arena, const Buffer& workspace)
-    : batch_(batch), arena_(arena), workspace_(workspace), layers_(layers, batch, arena) {
+    : Network(layers, input, batch, arena, workspace, choose_tiling(layers, batch, arena.device())) {}
+
+Network::Network(std::span<const LayerNode> layers, InputShape input, std::size_t batch,
+                 const ParameterArena& arena, const Buffer& workspace, Tiling tiling)
+    : batch_(batch),
+      arena_(arena),
+      workspace_(workspace),
+      front_(layers.first(tiling.layers), batch, tiling.tiles, arena),
+      back_(layers.subspan(tiling.layers), batch, arena) {
   const Shape image{batch, input.height, input.width, input.channels};
   if (arena.device().is_cuda()) {
     images_ = plan_.add(image, DType::u8);
@@ -13,12 +21,13 @@ Network::Network(std::span<const LayerNode> layers, InputShape input, std::size_
   }
   input_ = plan_.add(image);
   plan_.next_operation();
-  logits_ = layers_.plan_forward(plan_, input_);
+  logits_ = back_.plan_forward(plan_, front_.plan_forward(plan_, input_));
   plan_.use(logits_);
   plan_.use(labels_);
   logits_gradient_ = plan_.add(logits_.shape);
   plan_.next_operation();
-  layers_.plan_backward(plan_, logits_gradient_, false);
+  const bool front_learns = tiling.layers > 0;
+  front_.plan_backward(plan_, back_.plan_backward(plan_, logits_gradient_, front_learns), false);
   plan_.place();
 }
 

@@ -7,6 +7,7 @@
 #include "core/base/buffer.h"
 #include "core/nn/layer_node.h"
 #include "core/nn/sequence.h"
+#include "core/nn/tiled_sequence.h"
 
 namespace annulus {
 
@@ -39,10 +40,19 @@ class Network {
   /// A pass over this network; the caller sets gradients, training, dropout and observer.
   Pass pass(StreamView stream) const;
 
-  void forward(const Pass& pass) { layers_.forward(pass); }
-  void backward(const Pass& pass) { layers_.backward(pass); }
+  void forward(const Pass& pass) {
+    front_.forward(pass);
+    back_.forward(pass);
+  }
+  void backward(const Pass& pass) {
+    back_.backward(pass);
+    front_.backward(pass);
+  }
 
  private:
+  Network(std::span<const LayerNode> layers, InputShape input, std::size_t batch, const ParameterArena& arena,
+          const Buffer& workspace, Tiling tiling);
+
   Tensor tensor(const PlannedTensor& planned) const {
     return plan_.at(planned, workspace_.data(), arena_.device());
   }
@@ -50,7 +60,8 @@ class Network {
   std::size_t batch_;
   const ParameterArena& arena_;
   const Buffer& workspace_;
-  Sequence layers_;
+  TiledSequence front_;
+  Sequence back_;
   MemoryPlan plan_;
   PlannedTensor images_, labels_, sample_index_, input_, logits_, logits_gradient_;
 };
