@@ -1,7 +1,11 @@
+#include <algorithm>
+#include <array>
+
 #include "core/base/philox.h"
 #include "kernels/augment.h"
 #include "kernels/check.h"
 #include "kernels/dispatch.h"
+#include "kernels/multiversion_cpu.h"
 
 namespace annulus::kernels {
 
@@ -42,32 +46,63 @@ Placement draw_placement(const AugmentOptions& options, std::uint64_t sample) {
   return placement;
 }
 
+// What a byte becomes, per channel: 256 divisions instead of one per pixel.
+using ValueTable = std::array<std::array<float, 256>, kMaxImageChannels>;
+
+ValueTable make_table(const AugmentOptions& options, std::size_t channels) {
+  ValueTable table;
+  for (std::size_t channel = 0; channel < channels; ++channel)
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      table[channel][byte] =
+          (static_cast<float>(byte) / 255.0f - options.mean[channel]) * options.inverse_std[channel];
+  return table;
+}
+
+ANNULUS_MULTIVERSION void look_up(std::size_t count, const float* table, const std::uint8_t* x, float* y) {
+  for (std::size_t i = 0; i < count; ++i) y[i] = table[x[i]];
+}
+
+// `pixels` pixels in a row of x, written from y on towards the right, or towards the left if flipped.
+void normalise(const ValueTable& table, std::size_t pixels, std::size_t channels, bool flip,
+               const std::uint8_t* x, float* y) {
+  if (channels == 1 && !flip) return look_up(pixels, table[0].data(), x, y);
+  const std::ptrdiff_t step =
+      flip ? -static_cast<std::ptrdiff_t>(channels) : static_cast<std::ptrdiff_t>(channels);
+  for (std::size_t pixel = 0; pixel < pixels; ++pixel, x += channels, y += step)
+    for (std::size_t channel = 0; channel < channels; ++channel) y[channel] = table[channel][x[channel]];
+}
+
+void place(const ValueTable& table, const Placement& placement, std::size_t height, std::size_t width,
+           std::size_t channels, const std::uint8_t* x, float* y) {
+  const std::ptrdiff_t columns = static_cast<std::ptrdiff_t>(width);
+  // Before a flip, output columns [begin, end) lie in the image.
+  const std::ptrdiff_t begin = std::clamp<std::ptrdiff_t>(-placement.left, 0, columns);
+  const std::ptrdiff_t end = std::clamp<std::ptrdiff_t>(columns - placement.left, begin, columns);
+  const std::ptrdiff_t first_output = placement.flip ? columns - 1 - begin : begin;
+  for (std::size_t row = 0; row < height; ++row, y += width * channels) {
+    // Unsigned wrap-around makes a negative row as large as one past the end.
+    const std::size_t from_row = row + static_cast<std::size_t>(placement.top);
+    if (from_row >= height || end - begin < columns) std::fill_n(y, width * channels, 0.0f);
+    if (from_row >= height || begin == end) continue;
+    const std::size_t from = from_row * width + static_cast<std::size_t>(begin + placement.left);
+    normalise(table, static_cast<std::size_t>(end - begin), channels, placement.flip, x + from * channels,
+              y + static_cast<std::size_t>(first_output) * channels);
+  }
+}
+
 }  // namespace
 
 void augment(StreamView, const AugmentOptions& options, const Tensor& x, const Tensor& sample_index,
              const Tensor& y) {
   const std::size_t height = x.shape()[1], width = x.shape()[2], channels = x.shape()[3];
-  const bool random = options.crop_padding > 0 || options.horizontal_flip;
-  const std::int64_t* samples = sample_index.as<std::int64_t>();
+  const std::size_t image_elements = height * width * channels;
+  const ValueTable table = make_table(options, channels);
+  if (options.crop_padding == 0 && !options.horizontal_flip)
+    return normalise(table, x.elements() / channels, channels, false, x.as<std::uint8_t>(), y.as<float>());
   for (std::size_t image = 0; image < x.shape()[0]; ++image) {
-    const Placement placement =
-        random ? draw_placement(options, static_cast<std::uint64_t>(samples[image])) : Placement{};
-    const std::uint8_t* source = x.as<std::uint8_t>() + image * height * width * channels;
-    float* target = y.as<float>() + image * height * width * channels;
-    for (std::size_t row = 0; row < height; ++row)
-      for (std::size_t column = 0; column < width; ++column)
-        for (std::size_t channel = 0; channel < channels; ++channel) {
-          // Unsigned wrap-around makes a negative coordinate as large as one past the end.
-          const std::size_t from_row = row + static_cast<std::size_t>(placement.top);
-          const std::size_t from_column =
-              (placement.flip ? width - 1 - column : column) + static_cast<std::size_t>(placement.left);
-          const bool inside = from_row < height && from_column < width;
-          const std::size_t from = (from_row * width + from_column) * channels + channel;
-          target[(row * width + column) * channels + channel] =
-              inside ? (static_cast<float>(source[from]) / 255.0f - options.mean[channel]) *
-                           options.inverse_std[channel]
-                     : 0.0f;
-        }
+    const auto sample = static_cast<std::uint64_t>(sample_index.as<std::int64_t>()[image]);
+    place(table, draw_placement(options, sample), height, width, channels,
+          x.as<std::uint8_t>() + image * image_elements, y.as<float>() + image * image_elements);
   }
 }
 

@@ -59,15 +59,23 @@ void global_average_pool_backward(StreamView stream, const Tensor& dy, const Ten
 namespace cpu {
 namespace {
 
-// Calls visit(input offset of the window's first pixel, output offset) for every window, in order.
+// Calls visit(input offset of the first window's first pixel, output offset) for every row of outputs.
 template <class Visit>
-void for_each_window(const Pool2dShape& s, const Visit& visit) {
-  const std::size_t out_height = s.out_height(), out_width = s.out_width();
-  std::size_t output = 0;
+void for_each_row(const Pool2dShape& s, const Visit& visit) {
+  const std::size_t out_height = s.out_height(), out_elements = s.out_width() * s.channels;
   for (std::size_t image = 0; image < s.batch; ++image)
     for (std::size_t row = 0; row < out_height; ++row)
-      for (std::size_t column = 0; column < out_width; ++column, output += s.channels)
-        visit(((image * s.in_height + row * s.stride) * s.in_width + column * s.stride) * s.channels, output);
+      visit((image * s.in_height + row * s.stride) * s.in_width * s.channels,
+            (image * out_height + row) * out_elements);
+}
+
+// The same for every window, in order.
+template <class Visit>
+void for_each_window(const Pool2dShape& s, const Visit& visit) {
+  for_each_row(s, [&](std::size_t input, std::size_t output) {
+    for (std::size_t column = 0; column < s.out_width(); ++column)
+      visit(input + column * s.stride * s.channels, output + column * s.channels);
+  });
 }
 
 // The masks below keep the loops free of branches, without which they would not vectorise.
@@ -81,21 +89,25 @@ inline std::int32_t stays(float best, float value) {
   return -static_cast<std::int32_t>(best >= value) | -static_cast<std::int32_t>(best != best);
 }
 
-// y = maximum of four pixels, one vector of channels each.
-ANNULUS_MULTIVERSION void maximum_of_four(std::size_t channels, const float* x0, const float* x1,
-                                          const float* x2, const float* x3, float* y, std::uint8_t* argmax) {
+// Windows of two by two in one row of outputs: windows lie `step` elements apart, their rows `row_stride`.
+ANNULUS_MULTIVERSION void maximum_of_four(std::size_t windows, std::size_t channels, std::size_t step,
+                                          std::size_t row_stride, const float* x, float* y,
+                                          std::uint8_t* argmax) {
+  for (std::size_t window = 0; window < windows; ++window, x += step, y += channels, argmax += channels) {
+    const float *x1 = x + channels, *x2 = x + row_stride, *x3 = x2 + channels;
 #pragma GCC ivdep
-  for (std::size_t i = 0; i < channels; ++i) {
-    const float others[3] = {x1[i], x2[i], x3[i]};
-    float best = x0[i];
-    std::int32_t position = 0;
-    for (std::int32_t other = 0; other < 3; ++other) {
-      const std::int32_t mask = stays(best, others[other]);
-      best = choose(mask, best, others[other]);
-      position = (position & mask) | ((other + 1) & ~mask);
+    for (std::size_t i = 0; i < channels; ++i) {
+      const float others[3] = {x1[i], x2[i], x3[i]};
+      float best = x[i];
+      std::int32_t position = 0;
+      for (std::int32_t other = 0; other < 3; ++other) {
+        const std::int32_t mask = stays(best, others[other]);
+        best = choose(mask, best, others[other]);
+        position = (position & mask) | ((other + 1) & ~mask);
+      }
+      y[i] = best;
+      argmax[i] = static_cast<std::uint8_t>(position);
     }
-    y[i] = best;
-    argmax[i] = static_cast<std::uint8_t>(position);
   }
 }
 
@@ -107,6 +119,25 @@ ANNULUS_MULTIVERSION void maximum_with(std::size_t channels, const float* x, std
     const std::int32_t mask = stays(y[i], x[i]);
     y[i] = choose(mask, y[i], x[i]);
     argmax[i] = static_cast<std::uint8_t>((argmax[i] & mask) | (position & ~mask));
+  }
+}
+
+// The reverse for windows that do not overlap: writes all four pixels of each window.
+ANNULUS_MULTIVERSION void route_to_four(std::size_t windows, std::size_t channels, std::size_t step,
+                                        std::size_t row_stride, const std::uint8_t* argmax,
+                                        const float* relu_output, const float* dy, float* dx) {
+  for (std::size_t window = 0; window < windows; ++window, dx += step, dy += channels, argmax += channels) {
+    float *dx1 = dx + channels, *dx2 = dx + row_stride, *dx3 = dx2 + channels;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < channels; ++i) {
+      const std::int32_t position = argmax[i];
+      const float gradient = relu_output == nullptr || relu_output[i] > 0 ? dy[i] : 0;
+      dx[i] = position == 0 ? gradient : 0;
+      dx1[i] = position == 1 ? gradient : 0;
+      dx2[i] = position == 2 ? gradient : 0;
+      dx3[i] = position == 3 ? gradient : 0;
+    }
+    if (relu_output != nullptr) relu_output += channels;
   }
 }
 
@@ -127,20 +158,23 @@ ANNULUS_MULTIVERSION void route_gradient(std::size_t channels, std::uint8_t posi
 void max_pool2d_forward(StreamView, const Pool2dShape& shape, const Tensor& x, const Tensor& y,
                         const Tensor& argmax) {
   const std::size_t channels = shape.channels, row_stride = shape.in_width * channels;
+  const float* source = x.as<float>();
+  float* maximum = y.as<float>();
+  std::uint8_t* position = argmax.as<std::uint8_t>();
+  if (shape.window == 2) {
+    for_each_row(shape, [&](std::size_t input, std::size_t output) {
+      maximum_of_four(shape.out_width(), channels, shape.stride * channels, row_stride, source + input,
+                      maximum + output, position + output);
+    });
+    return;
+  }
   for_each_window(shape, [&](std::size_t input, std::size_t output) {
-    const float* corner = x.as<float>() + input;
-    float* maximum = y.as<float>() + output;
-    std::uint8_t* position = argmax.as<std::uint8_t>() + output;
-    if (shape.window == 2) {
-      maximum_of_four(channels, corner, corner + channels, corner + row_stride,
-                      corner + row_stride + channels, maximum, position);
-      return;
-    }
-    std::copy_n(corner, channels, maximum);
-    std::fill_n(position, channels, std::uint8_t{0});
+    std::copy_n(source + input, channels, maximum + output);
+    std::fill_n(position + output, channels, std::uint8_t{0});
     for (std::size_t other = 1; other < shape.window * shape.window; ++other)
-      maximum_with(channels, corner + other / shape.window * row_stride + other % shape.window * channels,
-                   static_cast<std::int32_t>(other), maximum, position);
+      maximum_with(channels,
+                   source + input + other / shape.window * row_stride + other % shape.window * channels,
+                   static_cast<std::int32_t>(other), maximum + output, position + output);
   });
 }
 
@@ -150,14 +184,23 @@ void max_pool2d_backward(StreamView, const Pool2dShape& shape, const Tensor& dy,
   const bool overlap = shape.stride < shape.window;
   const bool covers = shape.stride == shape.window && shape.in_height % shape.window == 0 &&
                       shape.in_width % shape.window == 0;
+  const std::uint8_t* position = argmax.as<std::uint8_t>();
+  const float* relu = relu_output.empty() ? nullptr : relu_output.as<float>();
+  const auto relu_at = [relu](std::size_t output) { return relu == nullptr ? nullptr : relu + output; };
   if (!covers) std::fill_n(dx.as<float>(), dx.elements(), 0.0f);
+  if (shape.window == 2 && !overlap) {
+    for_each_row(shape, [&](std::size_t input, std::size_t output) {
+      route_to_four(shape.out_width(), channels, shape.stride * channels, row_stride, position + output,
+                    relu_at(output), dy.as<float>() + output, dx.as<float>() + input);
+    });
+    return;
+  }
   for_each_window(shape, [&](std::size_t input, std::size_t output) {
-    const float* relu = relu_output.empty() ? nullptr : relu_output.as<float>() + output;
     float* pixel = dx.as<float>() + input;
-    for (std::size_t position = 0; position < shape.window * shape.window; ++position)
-      route_gradient(channels, static_cast<std::uint8_t>(position), overlap,
-                     argmax.as<std::uint8_t>() + output, relu, dy.as<float>() + output,
-                     pixel + position / shape.window * row_stride + position % shape.window * channels);
+    for (std::size_t other = 0; other < shape.window * shape.window; ++other)
+      route_gradient(channels, static_cast<std::uint8_t>(other), overlap, position + output, relu_at(output),
+                     dy.as<float>() + output,
+                     pixel + other / shape.window * row_stride + other % shape.window * channels);
   });
 }
 

@@ -35,6 +35,30 @@ TEST(MemoryPlan, an_empty_tensor_stays_empty) {
   EXPECT_TRUE(plan.at(PlannedTensor(), nullptr, Device::cpu()).empty());
 }
 
+TEST(MemoryPlan, a_tensor_within_a_turn_of_a_loop_has_the_memory_of_one_tile) {
+  MemoryPlan plan;
+  plan.begin_loop(4);
+  const PlannedTensor passing = plan.add({400}, DType::u8);
+  plan.next_operation();
+  const PlannedTensor staying = plan.add({400}, DType::u8);  // read after the loop
+  plan.use(passing);
+  plan.next_operation();
+  plan.end_loop();
+  const PlannedTensor after = plan.add({400}, DType::u8);
+  plan.use(staying);
+  plan.place();
+  const auto address = [&](const PlannedTensor& tensor, std::size_t tile) {
+    return plan.at(tensor, nullptr, Device::cpu(), tile).as<std::uint8_t>();
+  };
+  EXPECT_EQ(address(passing, 0), address(passing, 3));
+  EXPECT_EQ(address(staying, 3) - address(staying, 0), 3 * 400);
+  EXPECT_EQ(address(after, 0), address(passing, 0));
+  // The second turn must not write into what the first has left.
+  EXPECT_TRUE(address(passing, 0) >= address(staying, 3) + 400 ||
+              address(passing, 0) + 400 <= address(staying, 0));
+  EXPECT_EQ(plan.bytes(), 7 * 256u + 512u);  // 1600 bytes and 400, rounded to 256
+}
+
 TEST(MemoryPlan, tensors_that_live_at_once_never_overlap) {
   for (std::uint64_t round = 0; round < 50; ++round) {
     const Philox random(round, RandomPurpose::synthetic);
