@@ -32,6 +32,15 @@ struct Configuration {
   std::size_t batch = 0;  // per rank
 };
 
+/// What one rank measured.
+struct RankResult {
+  std::size_t steps = 0;
+  double seconds = 0;                                                          ///< of all steps
+  double input = 0, forward = 0, backward = 0, communication = 0, update = 0;  ///< their split
+  double loss_before = 0, loss_after = 0;  ///< of the first step and of the last
+  double fma_peak = 0;                     ///< GFLOP/s of the rank's core around the measurement
+};
+
 /// One batch in memory, as a loader would hand it over.
 class FixedBatch {
  public:
