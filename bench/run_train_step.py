@@ -10,14 +10,13 @@ says what is reported. Writes <output>.md and <output>.json (by default docs/res
 """
 import argparse
 import datetime
-import json
-import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
 import time
+
+from reporting import json_rows, machine, shown, verdict, write_report
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONFIGURATIONS = [("mlp", 64), ("mlp", 256), ("cnn", 64), ("cnn", 256)]
@@ -66,15 +65,7 @@ def command_of(engine, ranks, arguments):
 def measure(engine, ranks, arguments):
     """Rows of one engine, in order; what came out before a failure counts, and a failure is tried once more."""
     for attempt in (1, 2):
-        process = subprocess.Popen([str(word) for word in command_of(engine, ranks, arguments)],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        try:
-            output, errors = process.communicate(timeout=PROCESS_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            output, errors = process.communicate()
-            errors += f"\nstopped after {PROCESS_TIMEOUT} s"
-        rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        rows, errors = json_rows(command_of(engine, ranks, arguments), PROCESS_TIMEOUT)
         if len(rows) == len(CONFIGURATIONS) or attempt == 2:
             return rows
         print(f"  {engine} at {ranks} ranks failed: {errors.strip().splitlines()[-1:]}", flush=True)
@@ -146,21 +137,6 @@ def summarise(results):
     return rows
 
 
-def machine():
-    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
-                 platform.machine())
-    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "system": platform.release(),
-            "load_average_before": os.getloadavg()[0]}
-
-
-def shown(value, digits=0):
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def verdict(value, goal):
-    return "-" if value is None else f"{value:.2f} ({'met' if value >= goal else 'missed'}: {goal:g})"
-
-
 def markdown(summary, about):
     lines = [
         "# Training step on the CPU: Annulus and PyTorch", "",
@@ -205,11 +181,7 @@ def main():
     about["torch"] = next((row["version"] for row in rows if row["engine"].startswith("torch")), "missing")
     summary = summarise(Results(rows))
     text = markdown(summary, about)
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.with_suffix(".md").write_text(text)
-    arguments.output.with_suffix(".json").write_text(
-        json.dumps({"about": about, "summary": summary, "measurements": rows}, indent=1) + "\n")
-    print(text)
+    write_report(arguments.output, text, {"about": about, "summary": summary, "measurements": rows})
 
 
 if __name__ == "__main__":
