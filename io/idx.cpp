@@ -40,7 +40,7 @@ class GzipReader {
       // A gzip stream that is cut short reports Z_BUF_ERROR along with its last bytes.
       require<DataError>(code == Z_OK || code == Z_STREAM_END,
                          "{}: cannot read it: {}; if it is damaged, get it again", path_,
-                         code == Z_ERRNO ? std::strerror(errno) : text);
+                         code == Z_ERRNO ? std::strerror(errno) : reason(text));
       if (got <= 0) break;
       done += static_cast<std::size_t>(got);
     }
@@ -48,6 +48,11 @@ class GzipReader {
   }
 
  private:
+  /// What zlib says is "PATH: REASON".
+  std::string_view reason(std::string_view text) const {
+    return text.starts_with(path_ + ": ") ? text.substr(path_.size() + 2) : text;
+  }
+
   std::string path_;
   gzFile file_ = nullptr;
 };

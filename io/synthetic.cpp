@@ -31,6 +31,12 @@ DatasetInfo complete(DatasetInfo info) {
       info.size > 0 && info.height > 0 && info.width > 0 && info.channels > 0 && info.classes > 0,
       "{}: {} samples of {} x {} x {} in {} classes: each number must be at least 1", info.name, info.size,
       info.height, info.width, info.channels, info.classes);
+  constexpr std::size_t most = std::size_t{1} << 26;  // bytes of an image
+  require<ConfigError>(
+      info.height <= most && info.width <= most / info.height &&
+          info.channels <= most / (info.height * info.width) && info.classes <= most,
+      "{}: an image of {} x {} x {} in {} classes is too large: expected at most {} bytes and classes",
+      info.name, info.height, info.width, info.channels, info.classes, most);
   // The mean of two uniform bytes has mean 1/2 and variance 1/24, in units of 255.
   info.mean.assign(info.channels, 0.5f);
   info.stddev.assign(info.channels, 0.2041241f);

@@ -129,7 +129,10 @@ std::optional<RankEnvironment> detect_rank_environment(const EnvironmentLookup& 
     found.local_world_size = slurm_local_world_size(reader, found);
   } else if (reader.has(launcher->local_rank) || reader.has(launcher->local_world_size)) {
     found.local_rank = reader.required(launcher->local_rank, launcher->local_world_size);
-    found.local_world_size = reader.required(launcher->local_world_size, launcher->local_rank);
+    // Variables set by hand often lack the local world size; on one host there is nothing to tell.
+    found.local_world_size = found.local_rank == found.rank
+                                 ? reader.number(launcher->local_world_size).value_or(found.world_size)
+                                 : reader.required(launcher->local_world_size, launcher->local_rank);
     require<ConfigError>(found.local_world_size >= 1 && found.local_world_size <= found.world_size,
                          "environment variables {}={} and {}={} contradict each other",
                          launcher->local_world_size, found.local_world_size, launcher->world_size,

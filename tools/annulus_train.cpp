@@ -1,5 +1,6 @@
 // annulus-train: trains, evaluates and resumes models on one or many ranks. This file decides what this
 // process is: the parent that starts local ranks, or a rank.
+#include <fmt/format.h>
 #include <omp.h>
 
 #include <csignal>
@@ -8,7 +9,6 @@
 #include <memory>
 #include <optional>
 
-#include "core/base/error.h"
 #include "nccl/connect.h"
 #include "nccl/rank_environment.h"
 #include "tools/local_launcher.h"
@@ -55,7 +55,7 @@ int main(const std::vector<std::string>& arguments) {
     environment = detect_rank_environment();
     command_line = parse_command_line(arguments);
     if (!command_line.answer) check_options(command_line.options);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     // All ranks see the same command line; one of them complains about it.
     if (!environment || environment->rank == 0) fmt::print(stderr, "{}: {}\n", kProgram, error.what());
     return kUsageError;

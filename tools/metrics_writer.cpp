@@ -8,7 +8,7 @@
 namespace annulus {
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, bool append)
-    : file_(std::fopen(path.c_str(), append ? "ae" : "we")) {
+    : path_(path), file_(std::fopen(path.c_str(), append ? "ae" : "we")) {
   require<FileError>(file_ != nullptr, "cannot write metrics to {}: {}", path.string(), std::strerror(errno));
 }
 
@@ -40,7 +40,8 @@ void MetricsWriter::flush(bool now) {
   // Whoever follows the file sees it grow, without a system call in every step.
   const auto time = std::chrono::steady_clock::now();
   if (!now && time - flushed_ < std::chrono::seconds(1)) return;
-  std::fflush(file_.get());
+  require<FileError>(std::fflush(file_.get()) == 0, "cannot write metrics to {}: {}", path_.string(),
+                     std::strerror(errno));
   flushed_ = time;
 }
 

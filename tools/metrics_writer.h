@@ -19,6 +19,8 @@ class MetricsWriter {
   /// Starts the file anew, or goes on at its end. Throws FileError.
   MetricsWriter(const std::filesystem::path& path, bool append);
 
+  /// Both throw FileError when the file cannot take it; what is told of a step may be found out in a later
+  /// call.
   void step(const StepRecord& record);
 
   /// {"event": event, ...fields}
@@ -31,6 +33,7 @@ class MetricsWriter {
 
   void flush(bool now);
 
+  std::filesystem::path path_;
   std::unique_ptr<std::FILE, Close> file_;
   std::chrono::steady_clock::time_point flushed_;
 };

@@ -123,7 +123,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments,
     app.add_option("--config", config,
                    "Take options from this JSON file, such as the config.json of another run")
         ->group("Output")
-        ->type_name("FILE");
+        ->type_name("FILE")
+        ->check([](const std::string& path) { return path.empty() ? "needs the name of a file" : ""; });
     app.add_flag("--version", version, "Print the version and the devices this program can use")
         ->group("Output");
     app.add_flag("-h,--help", help, "Print this text")->group("Output");

@@ -69,7 +69,8 @@ void apply_json(const Json& json, std::string_view source, TrainOptions& options
 
 Json read_config_file(const std::filesystem::path& path) {
   std::ifstream file(path);
-  require<FileError>(file.good(), "cannot read the configuration file {}", path.string());
+  require<FileError>(file.good() && !std::filesystem::is_directory(path),
+                     "cannot read the configuration file {}", path.string());
   const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
   require<ConfigError>(!json.is_discarded(), "{} is not valid JSON", path.string());
   return json;

@@ -2,8 +2,11 @@
 
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/nearest_name.h"
@@ -26,14 +29,18 @@ void check_choice(const char* option, std::string_view value, std::span<const st
                     did_you_mean(value, choices));
 }
 
-void check_positive(const char* option, std::uint64_t value) {
-  require<ConfigError>(value >= 1, "--{} must be at least 1", option);
+void check_count(const char* option, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
+  require<ConfigError>(value >= least && value <= most, "--{} must be {} to {}, not {}", option, least, most,
+                       value);
 }
 
-/// `value` in [low, high).
+/// `value` in [low, high), and no less than what f32 can tell from 0 or more than what it can hold.
 void check_range(const char* option, double value, double low, double high) {
   require<ConfigError>(value >= low && value < high, "--{} must be at least {} and {}, not {}", option, low,
                        std::isinf(high) ? "finite" : fmt::format("less than {}", high), value);
+  const float rounded = static_cast<float>(value);
+  require<ConfigError>(std::isfinite(rounded) && (rounded != 0 || value == 0) && rounded < high,
+                       "--{} is {}, which f32 cannot hold", option, value);
 }
 
 }  // namespace
@@ -48,10 +55,25 @@ void check_options(const TrainOptions& o) {
   parse_schedule_kind(o.schedule);
   DeviceMap::parse(o.map_location);
 
-  check_positive("epochs", o.epochs);
-  check_positive("batch-size", o.batch_size);
-  check_positive("ranks", o.ranks);
-  check_positive("keep", o.keep);
+  constexpr std::uint64_t many = 1'000'000'000;  // products of two of them stay within 64 bits
+  check_count("epochs", o.epochs, 1, many);
+  check_count("batch-size", o.batch_size, 1, many);
+  check_count("micro-batches", o.micro_batches, 0, many);
+  check_count("ranks", o.ranks, 1, 1024);
+  check_count("keep", o.keep, 1, many);
+  const std::pair<const char*, std::uint64_t> steps[] = {{"warmup-steps", o.warmup_steps},
+                                                         {"decay-every", o.decay_every},
+                                                         {"max-steps", o.max_steps},
+                                                         {"save-every", o.save_every}};
+  for (const auto& [option, count] : steps) check_count(option, count, 0, many * many);
+  visit_options(o, [](const OptionInfo& info, const auto& value) {
+    if constexpr (std::is_same_v<decltype(value), const std::string&>) {
+      // Configuration, metrics and checkpoints hold it as JSON text.
+      const std::string text =
+          nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
+      require<ConfigError>(nlohmann::json::parse(text) == value, "--{} must be UTF-8 text", info.name);
+    }
+  });
 
   constexpr double infinity = HUGE_VAL;
   check_range("lr", o.lr, 0, infinity);

@@ -106,7 +106,7 @@ void visit_options(Options&& o, Visitor&& visit) {
       {"ranks", run, ranks, "N", "Ranks to start on this host; under torchrun, srun or mpirun those decide"},
       o.ranks);
   visit({"device", run, ranks, "NAME",
-         "cpu, cuda (rank K of a host uses device K), or auto: cuda if there is one"},
+         "cpu, cuda (rank K of a host uses device K), or auto: cuda if there are enough devices"},
         o.device);
 
   constexpr const char* checkpoints = "Checkpoints";

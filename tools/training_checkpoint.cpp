@@ -1,5 +1,8 @@
 #include "tools/training_checkpoint.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/base/error.h"
 
 namespace annulus {
@@ -23,14 +26,18 @@ Json json_attribute(const CheckpointReader& reader, const std::string& name) {
   return json;
 }
 
-std::vector<float> floats_attribute(const CheckpointReader& reader, const std::string& name) {
-  std::vector<float> values;
-  for (const Json& value : json_attribute(reader, name)) {
-    require<CheckpointError>(value.is_number(), "{}: attribute {} is not a list of numbers",
-                             reader.path().string(), name);
-    values.push_back(value.get<float>());
-  }
-  return values;
+/// One number per channel, above `low`.
+std::vector<float> floats_attribute(const CheckpointReader& reader, const std::string& name,
+                                    std::size_t channels, float low) {
+  const Json json = json_attribute(reader, name);
+  const auto fits = [low](const Json& value) {
+    return value.is_number() && std::isfinite(value.get<float>()) && value.get<float>() > low;
+  };
+  require<CheckpointError>(
+      json.is_array() && json.size() == channels && std::all_of(json.begin(), json.end(), fits),
+      "{}: attribute {} is {}, but expected one number for each of {} channels{}", reader.path().string(),
+      name, json.dump(), channels, low == 0 ? ", above 0" : "");
+  return json.get<std::vector<float>>();
 }
 
 }  // namespace
@@ -61,8 +68,8 @@ TrainingState read_training_state(const CheckpointReader& reader) {
                  size_attribute(reader, "input_channels")};
   state.classes = size_attribute(reader, "classes");
   state.train_samples = size_attribute(reader, "train_samples");
-  state.mean = floats_attribute(reader, "mean");
-  state.stddev = floats_attribute(reader, "stddev");
+  state.mean = floats_attribute(reader, "mean", state.input.channels, -HUGE_VALF);
+  state.stddev = floats_attribute(reader, "stddev", state.input.channels, 0);
   state.world_size = static_cast<int>(size_attribute(reader, "world_size"));
   state.recipe = json_attribute(reader, "recipe");
   return state;

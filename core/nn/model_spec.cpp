@@ -94,7 +94,8 @@ std::string expand_model(std::string_view name_or_spec, std::size_t classes) {
   // A single word that is close to a name is a mistyped name rather than a spec.
   require<ConfigError>(!is_word(name_or_spec),
                        "unknown model \"{}\"{}; known are {}, or write a spec such as \"{}\"", name_or_spec,
-                       did_you_mean(name_or_spec, names), fmt::join(names, ", "), kNamedModels[0].spec);
+                       did_you_mean(name_or_spec, names), fmt::join(names, ", "),
+                       fmt::format(fmt::runtime(kNamedModels[0].spec), classes));
   return to_string(parse_model_spec(name_or_spec));
 }
 

@@ -208,9 +208,8 @@ class TrainingStep::Implementation final : public PassObserver {
     }
     fail<NonFiniteError>(
         "step {}: the loss is {}; first value that is not finite: {}. The weights are those before this "
-        "step; "
-        "lower the learning rate, clip the gradients' norm or check the data",
-        step, loss, search.join(synchronizer_));
+        "step; lower the learning rate, clip the gradients' norm or check the data",
+        step + 1, std::isnan(loss) ? "nan" : "infinite", search.join(synchronizer_));
   }
 
   Model& model_;

@@ -79,7 +79,7 @@ TEST_F(CudaTraining, names_the_layer_of_a_value_that_is_not_finite) {
   copy_bytes(stream, bias.data(), &nan, sizeof(nan));
   stream.synchronize();
   test::expect_error<NonFiniteError>([&] { cuda.step.run(images.cut(0, 4, 2, 0, 2), 0.1f, 0, 7); },
-                                     {"step 7: the loss is nan", "the weights of layer 3 linear(4)"});
+                                     {"step 8: the loss is nan", "the weights of layer 3 linear(4)"});
 }
 
 }  // namespace

@@ -44,14 +44,14 @@ TEST(NonFinite, a_loss_that_is_not_finite_names_the_step_and_the_first_layer) {
       for (std::size_t i = 0; i < 4 * 64; ++i) trainer.weights("5.weight")[i] = i < 64 ? 4.0f : -4.0f;
     const std::vector<float> before = weights_of(trainer.model);
     test::expect_error<NonFiniteError>([&] { trainer.step.run(images.cut(0, 12, 3, 0, 3), 0.01f, 0, 17); },
-                                       {"step 17: the loss is ", fault.message, "lower the learning rate"});
+                                       {"step 18: the loss is ", fault.message, "lower the learning rate"});
     EXPECT_TRUE(same_bits(weights_of(trainer.model), before));
     EXPECT_EQ(trainer.optimizer->steps(), 1);
   }
 
   Trainer trainer("flatten linear(4)", input, {.augment = {.inverse_std = {INFINITY}}});
   test::expect_error<NonFiniteError>([&] { trainer.step.run(images.cut(0, 12, 3, 0, 3), 0.01f, 0, 0); },
-                                     {"step 0", "the input of the first layer"});
+                                     {"step 1", "the input of the first layer"});
 }
 
 TEST(NonFinite, every_rank_names_the_layer_that_one_rank_found) {

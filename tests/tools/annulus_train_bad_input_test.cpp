@@ -100,7 +100,32 @@ TEST_F(BadInput, Options) {
   const std::string config = inputs_ / "config.json";
   std::ofstream(config) << R"({"sede": 3})";
   expect_refusal_at_any_world_size(with(run, {"--config", config}), {"sede", "seed"});
+  expect_refusal_at_any_world_size(with(run, {"--config", inputs_ / "good"}), {inputs_ / "good"});
+  expect_refusal_at_any_world_size(with(run, {"--config", ""}), {"--config"});
   expect_refusal_at_any_world_size(with(run, {"--metrics", "/nowhere/m.jsonl"}), {"/nowhere"});
+  expect_refusal_at_any_world_size(with(run, {"--checkpoint-dir", "r\xff"}), {"--checkpoint-dir", "UTF-8"});
+}
+
+TEST_F(BadInput, NumbersOutOfRange) {
+  const auto run = run_on(data("good"));
+  for (const char* ranks : {"0", "1025", "99999", "4294967297"}) {
+    expect_refusal(with(run, {"--ranks", ranks}), {"--ranks", "1024"});
+  }
+  expect_refusal_at_any_world_size(with(run, {"--epochs", "4611686018427387904"}), {"--epochs"});
+  expect_refusal_at_any_world_size(with(run, {"--batch-size", "10000000000"}), {"--batch-size"});
+  expect_refusal_at_any_world_size(with(run, {"--clip-norm", "1e-50"}), {"--clip-norm", "f32"});
+  expect_refusal_at_any_world_size(with(run, {"--lr", "1e39"}), {"--lr", "f32"});
+  expect_refusal_at_any_world_size(run_on("synthetic:99999999x99999999x1"), {"99999999"});
+}
+
+TEST_F(BadInput, MetricsThatCannotBeWritten) {
+  for (const char* ranks : {"1", "2"}) {
+    const ProcessResult result =
+        train(with(run_on(data("good")), {"--metrics", "/dev/full", "--ranks", ranks}));
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(count_lines(result.err), 1u) << result.err;
+    EXPECT_NE(result.err.find("/dev/full"), std::string::npos) << result.err;
+  }
 }
 
 TEST_F(BadInput, CheckpointDirectoryThatCannotBeWritten) {
@@ -145,7 +170,7 @@ TEST_F(BadInput, LossThatIsNotFinite) {
               folder.path());
     EXPECT_EQ(result.status, 1);
     EXPECT_EQ(count_lines(result.err), 1u) << result.err;
-    EXPECT_NE(result.err.find("step 1"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("step 2: the loss is "), std::string::npos) << result.err;
     EXPECT_NE(result.err.find("linear"), std::string::npos) << result.err;
     EXPECT_EQ(list_files(folder.path()), std::vector<std::string>{"run"}) << "nothing is saved";
   }

@@ -101,7 +101,7 @@ TEST(TrainOptions, ValuesOutOfRangeAreRefused) {
   expect_error<ConfigError>([&] { check({"--augment", "rotate"}); }, {"--augment", "rotate", "crop-flip"});
   expect_error<ConfigError>([&] { check({"--map-location", "gpu"}); }, {"gpu"});
   for (const char* option : {"--epochs", "--batch-size", "--ranks", "--keep"}) {
-    expect_error<ConfigError>([&] { check({option, "0"}); }, {option, "at least 1"});
+    expect_error<ConfigError>([&] { check({option, "0"}); }, {option, "must be 1 to"});
   }
   expect_error<ConfigError>([&] { check({"--lr", "-1"}); }, {"--lr", "-1"});
   expect_error<ConfigError>([&] { check({"--lr", "nan"}); }, {"--lr", "nan"});
