@@ -66,7 +66,7 @@ annulus-train --ranks "$other_ranks" --device "$other_device" --epochs $((epochs
 
 step "Summary"
 row() { printf '%-8s %5s  %6s  %10s  %13s  %9s\n' "$@"; }
-row "" ranks epochs loss "test accuracy" samples/s
+row "" ranks epochs "mean loss" "test accuracy" samples/s
 summary() {
   local accuracy
   accuracy=$(value "$2" test_accuracy | awk '{ printf "%.2f%%", 100 * $1 }')

@@ -31,6 +31,11 @@ std::string find_checkpoint(Communicator& communicator, const TrainOptions& opti
           options.checkpoint_dir, steps.empty() ? 0 : steps.front());
     } else if (options.resume == "auto") {
       CheckpointDirectory::Search search = directory.newest_verified();
+      require<CheckpointError>(
+          search.path || search.skipped.empty(),
+          "none of the {} checkpoints in {} is whole (the newest: {}); move them away to start afresh",
+          search.skipped.size(), options.checkpoint_dir,
+          search.skipped.empty() ? "" : search.skipped.front());
       for (std::string& reason : search.skipped) notes.push_back("skipped " + std::move(reason));
       if (search.path) path = search.path->string();
       require<CheckpointError>(search.path || !options.eval_only,

@@ -125,6 +125,21 @@ TEST(AnnulusTrain, SkipsADamagedCheckpointAndSaysSo) {
   EXPECT_NE(resumed.out.find("step-000000002.h5, after step 2"), std::string::npos) << resumed.out;
 }
 
+TEST(AnnulusTrain, DoesNotStartAfreshOverCheckpointsThatAreAllDamaged) {
+  const TemporaryDirectory folder;
+  ASSERT_EQ(train(with(kSmallRun, {"--max-steps", "2", "--checkpoint-dir", "run"}), folder.path()).status, 0);
+  const std::string file = folder / "run/step-000000002.h5";
+  std::filesystem::resize_file(file, 3000);
+  for (const char* ranks : {"1", "2"}) {
+    const ProcessResult result = train(
+        with(kSmallRun, {"--checkpoint-dir", "run", "--resume", "auto", "--ranks", ranks}), folder.path());
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(count_lines(result.err), 1u) << result.err;
+    EXPECT_NE(result.err.find("step-000000002.h5"), std::string::npos) << result.err;
+    EXPECT_EQ(std::filesystem::file_size(file), 3000u);
+  }
+}
+
 TEST(AnnulusTrain, FallsBackToTheCpuWithoutCuda) {
   // No device is visible, whether or not this machine has one.
   const ProcessResult result =
