@@ -110,6 +110,14 @@ std::vector<Device> DeviceMap::resolve(std::span<const TensorRecord> tensors, De
   return devices;
 }
 
+bool DeviceMap::needs_rank() const {
+  const auto of_rank = [](const Target& target) {
+    return target.kind == Target::Kind::local || target.kind == Target::Kind::own_cuda;
+  };
+  return (others_ && of_rank(*others_)) ||
+         std::ranges::any_of(targets_, [&](const auto& entry) { return of_rank(entry.second); });
+}
+
 std::string DeviceMap::to_string(const Target& target) {
   switch (target.kind) {
     case Target::Kind::local:

@@ -38,6 +38,9 @@ class DeviceMap {
   /// tensor, tag and device count if a device does not exist.
   std::vector<Device> resolve(std::span<const TensorRecord> tensors, Device own, int cuda_devices) const;
 
+  /// Whether it says "local" or "cuda" somewhere, which mean nothing without a rank.
+  bool needs_rank() const;
+
   /// What parse() reads.
   std::string to_string() const;
 

@@ -1,4 +1,4 @@
-// annulus-checkpoint: looks into checkpoints.
+// annulus-checkpoint: looks into checkpoints and makes new ones of them.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -41,7 +41,8 @@ void check_command(const CLI::App& app, std::string_view command) {
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "Looks into checkpoints of Annulus. Wherever a FILE is expected, a checkpoint directory stands for its "
+      "Looks into checkpoints of Annulus and rewrites them. Wherever a FILE is expected, a checkpoint "
+      "directory stands for its "
       "newest file.",
       "annulus-checkpoint");
   app.require_subcommand(1);
@@ -58,6 +59,17 @@ int run(int argc, char** argv) {
   CLI::App* diff =
       app.add_subcommand("diff", "Compare two checkpoints tensor by tensor; exit 1 if they differ");
   diff->add_option("FILE", files)->required()->expected(2);
+  std::string in, out, map;
+  CLI::App* remap = app.add_subcommand("remap", "Write a checkpoint anew with other device tags");
+  remap->add_option("FILE", in)->required();
+  remap->add_option("OUT", out, "The new checkpoint; must not exist yet")->required();
+  remap->add_option("--map", map, "cpu, cuda:K, or tag by tag: cuda:0=cuda:1,*=cpu (* is every other tag)")
+      ->required();
+  CLI::App* convert =
+      app.add_subcommand("convert", "Write the model's parameters and buffers for other programs");
+  convert->add_option("FILE", in)->required();
+  convert->add_option("OUT", out, "The new file, NAME.safetensors or NAME.npz; must not exist yet")
+      ->required();
 
   if (argc > 1) check_command(app, argv[1]);
   try {
@@ -71,6 +83,8 @@ int run(int argc, char** argv) {
   std::vector<std::filesystem::path> paths;
   for (const std::string& file : files) paths.push_back(file_of(file));
   if (inspect->parsed()) inspect_checkpoint(paths[0], as_json);
+  if (remap->parsed()) remap_checkpoint(file_of(in), out, map);
+  if (convert->parsed()) export_model(file_of(in), out);
   const bool fine =
       verify->parsed() ? verify_checkpoints(paths) : !diff->parsed() || diff_checkpoints(paths[0], paths[1]);
   return fine ? EXIT_SUCCESS : kDifferent;

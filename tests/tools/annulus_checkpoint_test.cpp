@@ -160,7 +160,7 @@ TEST_F(AnnulusCheckpoint, RefusesBadInputInOneLine) {
   }
   EXPECT_EQ(run("verify " + missing).status, 1);
   expect_has(run("inspct x").error, {"unknown command \"inspct\"", "did you mean \"inspect\"?"});
-  expect_has(run("--help").out, {"inspect", "verify", "diff"});
+  expect_has(run("--help").out, {"inspect", "verify", "diff", "remap", "convert"});
 }
 
 }  // namespace
