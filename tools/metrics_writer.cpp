@@ -2,14 +2,27 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "core/base/error.h"
 
 namespace annulus {
+namespace {
+
+/// As a run leaves it that was killed, or found the disk full.
+bool ends_in_half_a_line(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file || file.tellg() <= 0) return false;
+  file.seekg(-1, std::ios::end);
+  return file.get() != '\n';
+}
+
+}  // namespace
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, bool append)
     : path_(path), file_(std::fopen(path.c_str(), append ? "ae" : "we")) {
   require<FileError>(file_ != nullptr, "cannot write metrics to {}: {}", path.string(), std::strerror(errno));
+  if (append && ends_in_half_a_line(path)) fmt::print(file_.get(), "\n");
 }
 
 void MetricsWriter::step(const StepRecord& record) {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 #include <string_view>
 #include <type_traits>
@@ -62,10 +63,12 @@ std::string default_text(const T& value) {
   }
 }
 
-/// CLI11 itself takes -1 for the largest number there is.
+/// CLI11 itself takes -1 and all that is too large for the largest number there is.
 std::string check_count(const std::string& text) {
-  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  return digits ? "" : fmt::format("must be a whole number, 0 or more, not \"{}\"", text);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool fits = error == std::errc() && end == text.data() + text.size();
+  return fits ? "" : fmt::format("must be a whole number below 2^64, not \"{}\"", text);
 }
 
 std::string check_number(const std::string& text) {

@@ -112,6 +112,7 @@ TEST_F(BadInput, NumbersOutOfRange) {
     expect_refusal(with(run, {"--ranks", ranks}), {"--ranks", "1024"});
   }
   expect_refusal_at_any_world_size(with(run, {"--epochs", "4611686018427387904"}), {"--epochs"});
+  expect_refusal_at_any_world_size(with(run, {"--seed", "18446744073709551616"}), {"--seed", "2^64"});
   expect_refusal_at_any_world_size(with(run, {"--batch-size", "10000000000"}), {"--batch-size"});
   expect_refusal_at_any_world_size(with(run, {"--clip-norm", "1e-50"}), {"--clip-norm", "f32"});
   expect_refusal_at_any_world_size(with(run, {"--lr", "1e39"}), {"--lr", "f32"});

@@ -125,6 +125,22 @@ TEST(AnnulusTrain, SkipsADamagedCheckpointAndSaysSo) {
   EXPECT_NE(resumed.out.find("step-000000002.h5, after step 2"), std::string::npos) << resumed.out;
 }
 
+TEST(AnnulusTrain, MetricsGoOnAfterALineThatWasCutOff) {
+  const TemporaryDirectory folder;
+  const std::string metrics = folder / "m.jsonl";
+  const std::vector<std::string> more = {"--checkpoint-dir", "run", "--metrics", "m.jsonl"};
+  ASSERT_EQ(train(with(with(kSmallRun, {"--epochs", "1"}), more), folder.path()).status, 0);
+  std::filesystem::resize_file(metrics, std::filesystem::file_size(metrics) - 5);
+  ASSERT_EQ(
+      train(with(with({"--resume", "auto", "--epochs", "2", "--device", "cpu"}, more), {}), folder.path())
+          .status,
+      0);
+  std::ifstream file(metrics);
+  std::size_t broken = 0;
+  for (std::string line; std::getline(file, line);) broken += !nlohmann::json::accept(line);
+  EXPECT_EQ(broken, 1u) << "the line that was cut off, and no other";
+}
+
 TEST(AnnulusTrain, DoesNotStartAfreshOverCheckpointsThatAreAllDamaged) {
   const TemporaryDirectory folder;
   ASSERT_EQ(train(with(kSmallRun, {"--max-steps", "2", "--checkpoint-dir", "run"}), folder.path()).status, 0);
