@@ -4,15 +4,14 @@
 //   bench_all_reduce --ranks 2,4 --min-bytes 1K --max-bytes 256M --factor 4 [--limit] [--json]
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/all_reduce_limit.h"
 #include "bench/all_reduce_timing.h"
+#include "bench/bench_program.h"
 #include "bench/rank_processes.h"
 #include "core/base/buffer.h"
 
@@ -77,11 +76,7 @@ int run(int argc, char** argv) {
   options.add_to(app);
   app.add_flag("--limit", limit, "measure the limit of two cores too, beside two ranks");
   app.add_flag("--json", json, "one JSON object a line instead of a table");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  }
+  if (!parse_options(app, argc, argv)) return 0;
 
   const std::vector<std::size_t> counts = options.counts();
   if (!json) print_header();
@@ -117,10 +112,5 @@ int run(int argc, char** argv) {
 }  // namespace annulus::bench
 
 int main(int argc, char** argv) {
-  try {
-    return annulus::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_all_reduce: {}\n", error.what());
-    return 1;
-  }
+  return annulus::bench::run_program("bench_all_reduce", annulus::bench::run, argc, argv);
 }

@@ -4,15 +4,14 @@
 //   bench_train_step --configurations mlp:64,cnn:256 --ranks 1,2 --seconds 1 [--json]
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "bench/bench_program.h"
 #include "bench/fma_peak.h"
 #include "bench/rank_processes.h"
 #include "core/base/philox.h"
@@ -204,7 +203,7 @@ int run(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--json", json, "one JSON object a line instead of a table");
-  CLI11_PARSE(app, argc, argv);
+  if (!parse_options(app, argc, argv)) return 0;
 
   std::vector<Configuration> parsed;
   for (const std::string& text : configurations) parsed.push_back(parse_configuration(text));
@@ -225,10 +224,5 @@ int run(int argc, char** argv) {
 }  // namespace annulus::bench
 
 int main(int argc, char** argv) {
-  try {
-    return annulus::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_train_step: {}\n", error.what());
-    return 1;
-  }
+  return annulus::bench::run_program("bench_train_step", annulus::bench::run, argc, argv);
 }

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <optional>
 
 #include "kernels/activation.h"
@@ -36,25 +35,14 @@ using Forward = dnnl::convolution_forward;
 using BackwardData = dnnl::convolution_backward_data;
 using BackwardWeights = dnnl::convolution_backward_weights;
 
-// oneDNN's ReLU turns NaN into 0, which would hide a run that has diverged. So the ReLU is a loop of its
-// own, over slices of the batch whose output it finds in the cache: the largest divisor of the batch that
-// keeps a slice within half of a core's second-level cache.
-std::size_t images_per_run(const Conv2dShape& s) {
-  if (!s.relu) return s.batch;
-  constexpr std::size_t kSliceBytes = 1 << 19;
-  const std::size_t image_bytes = s.out_height() * s.out_width() * s.out_channels * sizeof(float);
-  std::size_t images = std::clamp<std::size_t>(kSliceBytes / image_bytes, 1, s.batch);
-  while (s.batch % images != 0) --images;
-  return images;
-}
-
 // The shape in oneDNN's words. Activations are channels-last; a primitive may choose how weights lie.
 struct Description {
-  explicit Description(const Conv2dShape& shape, std::size_t images)
-      : x(f32_desc({dim(images), dim(shape.in_channels), dim(shape.in_height), dim(shape.in_width)},
+  explicit Description(const Conv2dShape& shape)
+      : x(f32_desc({dim(shape.batch), dim(shape.in_channels), dim(shape.in_height), dim(shape.in_width)},
                    FormatTag::nhwc)),
-        y(f32_desc({dim(images), dim(shape.out_channels), dim(shape.out_height()), dim(shape.out_width())},
-                   FormatTag::nhwc)),
+        y(f32_desc(
+            {dim(shape.batch), dim(shape.out_channels), dim(shape.out_height()), dim(shape.out_width())},
+            FormatTag::nhwc)),
         weights(f32_desc({dim(shape.out_channels), dim(shape.in_channels), dim(shape.kernel_height),
                           dim(shape.kernel_width)},
                          FormatTag::any)),
@@ -114,15 +102,11 @@ class OnednnConv2d final : public Conv2d {
     if (shape_.batch == 0) return;
     forward_.set(DNNL_ARG_WEIGHTS, forward_weights_.pack(context_, weights.data()));
     if (shape_.bias) forward_.set(DNNL_ARG_BIAS, bias.data());
-    const std::size_t runs = shape_.batch / images_;
-    const std::size_t x_elements = x.elements() / runs, y_elements = y.elements() / runs;
-    for (std::size_t run = 0; run < runs; ++run) {
-      const Tensor part(y.as<float>() + run * y_elements, {y_elements});
-      forward_.set(DNNL_ARG_SRC, x.as<float>() + run * x_elements);
-      forward_.set(DNNL_ARG_DST, part.data());
-      forward_.run(context_);
-      if (shape_.relu) relu_forward(stream, part, part);
-    }
+    forward_.set(DNNL_ARG_SRC, x.data());
+    forward_.set(DNNL_ARG_DST, y.data());
+    forward_.run(context_);
+    // Not a post-op: oneDNN's ReLU turns NaN into 0, which would hide a run that has diverged.
+    if (shape_.relu) relu_forward(stream, y, y);
   }
 
   void backward_data(StreamView, const Tensor& dy, const Tensor& weights, const Tensor& dx) override {
@@ -170,8 +154,7 @@ class OnednnConv2d final : public Conv2d {
   }
 
   void plan_forward() {
-    images_ = images_per_run(shape_);
-    const Description shape(shape_, images_);
+    const Description shape(shape_);
     const auto primitive = shape.forward(context_.engine);
     forward_weights_ = PackedWeights::read(context_, shape.plain_weights, primitive.weights_desc());
     forward_ = OnednnPrimitive::plan<Forward>(context_, primitive,
@@ -182,7 +165,7 @@ class OnednnConv2d final : public Conv2d {
   }
 
   void plan_backward_data() {
-    const Description shape(shape_, shape_.batch);
+    const Description shape(shape_);
     const auto primitive = shape.backward_data(context_.engine);
     backward_data_weights_ = PackedWeights::read(context_, shape.plain_weights, primitive.weights_desc());
     backward_data_ = OnednnPrimitive::plan<BackwardData>(context_, primitive,
@@ -192,7 +175,7 @@ class OnednnConv2d final : public Conv2d {
   }
 
   void plan_backward_weights() {
-    const Description shape(shape_, shape_.batch);
+    const Description shape(shape_);
     const auto primitive = shape.backward_weights(context_.engine);
     weight_gradient_ = PackedWeights::written(context_, primitive.diff_weights_desc(), shape.plain_weights);
     backward_weights_ =
@@ -204,7 +187,6 @@ class OnednnConv2d final : public Conv2d {
   }
 
   const Conv2dShape shape_;
-  std::size_t images_ = 0;  // per run of the forward primitive
   OnednnContext context_;
   OnednnPrimitive forward_, backward_data_, backward_weights_;
   PackedWeights forward_weights_, backward_data_weights_, weight_gradient_;

@@ -42,8 +42,7 @@ void check_command(const CLI::App& app, std::string_view command) {
 int run(int argc, char** argv) {
   CLI::App app(
       "Looks into checkpoints of Annulus and rewrites them. Wherever a FILE is expected, a checkpoint "
-      "directory stands for its "
-      "newest file.",
+      "directory stands for its newest file.",
       "annulus-checkpoint");
   app.require_subcommand(1);
   std::vector<std::string> files;

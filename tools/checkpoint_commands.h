@@ -11,7 +11,7 @@ namespace annulus {
 /// JSON for programs, as a table for people.
 void inspect_checkpoint(const std::filesystem::path& path, bool as_json);
 
-/// Reads every byte of every file and prints one line for each: on standard output if it is whole, on
+/// Reads every tensor of every file and prints one line for each: on standard output if it is whole, on
 /// standard error what is wrong with it. Returns whether all are whole.
 bool verify_checkpoints(const std::vector<std::filesystem::path>& paths);
 

@@ -6,13 +6,12 @@
 #include <fmt/core.h>
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <climits>
 #include <cstdio>
-#include <exception>
 #include <vector>
 
 #include "bench/all_reduce_timing.h"
+#include "bench/bench_program.h"
 #include "core/base/error.h"
 
 namespace annulus::bench {
@@ -37,11 +36,7 @@ int run(int argc, char** argv) {
   AllReduceOptions options;
   CLI::App app("Time and bandwidth of MPI_Allreduce");
   options.add_to(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  }
+  if (!parse_options(app, argc, argv)) return 0;
   const AllReduceRank access = this_rank();
   std::size_t wrong = 0;
   for (const std::size_t count : options.counts()) {
@@ -62,12 +57,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  int status = 1;
-  try {
-    status = annulus::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "mpi_all_reduce: {}\n", error.what());
-  }
+  const int status = annulus::bench::run_program("mpi_all_reduce", annulus::bench::run, argc, argv);
   MPI_Finalize();
   return status;
 }

@@ -125,8 +125,7 @@ TEST(Conv2d, takes_oblong_kernels_and_images_and_any_batch) {
                  .padding = 2});
 }
 
-// With a ReLU, the batch may be worked on in slices: these outputs are larger than the cache, and slices
-// that fit into it divide the batch or do not.
+// Outputs that are larger than a second-level cache, with a ReLU that goes over them again.
 TEST(Conv2d, equals_the_reference_for_batches_beyond_the_cache) {
   for (const std::size_t batch : {5, 8})
     for (const std::size_t out_channels : {48, 96})
