@@ -28,7 +28,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 const std::map<std::string, std::set<std::string>> kLibraries = {
     {"dnnl", {"kernels"}}, {"oneapi/", {"kernels"}}, {"cublas", {"kernels"}}, {"hdf5", {"io"}},
     {"H5", {"io"}},        {"zlib", {"io"}},         {"mpi.h", {"nccl"}},     {"nccl.h", {"nccl"}},
-    {"CLI/", {}},          {"nlohmann/", {"io"}},        {"gtest/", {}},          {"benchmark/", {}},
+    {"CLI/", {}},          {"nlohmann/", {"io"}},    {"gtest/", {}},          {"benchmark/", {}},
 };
 
 /// Anything may be included here, and nothing here may be included elsewhere.

@@ -19,8 +19,8 @@ TEST(Install, AnotherProgramFindsThePackageAndLinksNoMoreThanItNeeds) {
     return result.out;
   };
   run({"cmake", "--install", ANNULUS_BINARY_DIR, "--prefix", folder / "prefix"});
-  run({"cmake", "-S", ANNULUS_SOURCE_DIR "/examples/embed", "-B", "build", "-DCMAKE_BUILD_TYPE=Release",
-       "-DCMAKE_PREFIX_PATH=" + (folder / "prefix")});
+  run({"cmake", "-S", ANNULUS_SOURCE_DIR "/examples/embed", "-B", "build", "-G", "Ninja",
+       "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_PREFIX_PATH=" + (folder / "prefix")});
   run({"cmake", "--build", "build"});
   EXPECT_NE(run({folder / "build/embed"}).find("64 of 64 right"), std::string::npos);
 

@@ -46,7 +46,8 @@ TEST(Readme, TestedCommandsWork) {
 }
 
 TEST(Readme, LinksLeadSomewhere) {
-  for (const char* name : {"/README.md", "/docs/design.md", "/docs/reproducibility.md"}) {
+  for (const char* name :
+       {"/README.md", "/docs/design.md", "/docs/reproducibility.md", "/docs/cpu-backend.md"}) {
     const std::filesystem::path path = ANNULUS_SOURCE_DIR + std::string(name);
     std::ifstream file(path);
     const std::string text(std::istreambuf_iterator<char>(file), {});
