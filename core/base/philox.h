@@ -7,11 +7,7 @@
 #include <array>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define ANNULUS_HOST_DEVICE __host__ __device__
-#else
-#define ANNULUS_HOST_DEVICE
-#endif
+#include "core/base/host_device.h"
 
 namespace annulus {
 
