@@ -72,8 +72,12 @@ class TiledLinear final : public Linear {
 
 }  // namespace
 
-std::unique_ptr<Linear> make_linear(Device device, const LinearShape& shape) {
+std::unique_ptr<Linear> make_tiled_linear(Device device, const LinearShape& shape) {
   return std::make_unique<TiledLinear>(device, shape);
+}
+
+std::unique_ptr<Linear> make_linear(Device device, const LinearShape& shape) {
+  return make_tiled_linear(device, shape);
 }
 
 }  // namespace annulus::kernels::cuda

@@ -44,6 +44,9 @@ decltype(kernels::make_linear) make_linear;
 }
 namespace cuda {
 decltype(kernels::make_linear) make_linear;
-}
+
+/// The hand-written matrix product of device/tiled_gemm.h, in any shape.
+decltype(kernels::make_linear) make_tiled_linear;
+}  // namespace cuda
 
 }  // namespace annulus::kernels
