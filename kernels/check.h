@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/base/error.h"
+#include "core/base/precision.h"
 #include "core/base/stream.h"
 #include "core/base/tensor.h"
 
@@ -18,6 +19,13 @@ inline void check_tensor(const char* op, const char* argument, const Tensor& ten
   fail<ShapeError>("{}: {} must be {} {} on {}, but is {} {} on {}{}", op, argument, name_of(dtype),
                    shape.to_string(), device.to_string(), name_of(tensor.dtype()), tensor.shape().to_string(),
                    tensor.device().to_string(), tensor.data() == nullptr ? " without memory" : "");
+}
+
+/// Throws ConfigError that names the op unless `precision` is f32: the CPU back end knows no other.
+inline void check_precision(const char* op, Precision precision) {
+  require<ConfigError>(precision == Precision::f32,
+                       "{}: the precision {} needs a CUDA device; the cpu computes in f32 only", op,
+                       name_of(precision));
 }
 
 /// Throws ShapeError that names the op and the argument unless `tensor` has this many axes.

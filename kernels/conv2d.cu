@@ -69,17 +69,20 @@ class ImplicitGemmConv2d final : public Conv2d {
   void forward(StreamView stream, const Tensor& x, const Tensor& weights, const Tensor& bias,
                const Tensor& y) override {
     reorder(stream, weights, true);
-    const MatrixOutput output{y.as<float>(), out_pixels_, shape_.out_channels,
-                              shape_.bias ? bias.as<float>() : nullptr, shape_.relu};
+    const MatrixOutput output{y.as<float>(),       out_pixels_,
+                              shape_.out_channels, shape_.bias ? bias.as<float>() : nullptr,
+                              shape_.relu,         nullptr};
     if (packed(x))
       forward_product<4>(stream, x, output);
     else
       forward_product<1>(stream, x, output);
   }
 
-  void backward_data(StreamView stream, const Tensor& dy, const Tensor& weights, const Tensor& dx) override {
+  void backward_data(StreamView stream, const Tensor& dy, const Tensor& weights, const Tensor& relu_output,
+                     const Tensor& dx) override {
     reorder(stream, weights, false);
-    const MatrixOutput output{dx.as<float>(), in_pixels_, shape_.in_channels, nullptr, false};
+    const MatrixOutput output{dx.as<float>(), in_pixels_, shape_.in_channels,
+                              nullptr,        false,      relu_output.as<float>()};
     if (packed(dy))
       data_product<4>(stream, dy, output);
     else

@@ -109,13 +109,15 @@ class OnednnConv2d final : public Conv2d {
     if (shape_.relu) relu_forward(stream, y, y);
   }
 
-  void backward_data(StreamView, const Tensor& dy, const Tensor& weights, const Tensor& dx) override {
+  void backward_data(StreamView stream, const Tensor& dy, const Tensor& weights, const Tensor& relu_output,
+                     const Tensor& dx) override {
     check("conv2d backward_data", {dx, "dx"}, {weights, "weights"}, {Tensor(), nullptr}, {dy, "dy"});
     if (shape_.batch == 0) return;
     backward_data_.set(DNNL_ARG_DIFF_DST, dy.data());
     backward_data_.set(DNNL_ARG_WEIGHTS, backward_data_weights_.pack(context_, weights.data()));
     backward_data_.set(DNNL_ARG_DIFF_SRC, dx.data());
     backward_data_.run(context_);
+    if (!relu_output.empty()) relu_backward(stream, dx, relu_output, dx);
   }
 
   void backward_weights(StreamView stream, const Tensor& x, const Tensor& dy, const Tensor& dweights,
@@ -196,6 +198,7 @@ class OnednnConv2d final : public Conv2d {
 }  // namespace
 
 std::unique_ptr<Conv2d> make_conv2d(Device, const Conv2dShape& shape) {
+  check_precision("conv2d", shape.precision);
   try {
     return std::make_unique<OnednnConv2d>(shape);
   } catch (const dnnl::error& error) {

@@ -24,16 +24,19 @@ class TiledLinear final : public Linear {
 
   void forward(StreamView stream, const Tensor& x, const Tensor& weights, const Tensor& bias,
                const Tensor& y) override {
-    const MatrixOutput output{y.as<float>(), shape_.batch, shape_.out_features,
-                              shape_.bias ? bias.as<float>() : nullptr, shape_.relu};
+    const MatrixOutput output{y.as<float>(),       shape_.batch,
+                              shape_.out_features, shape_.bias ? bias.as<float>() : nullptr,
+                              shape_.relu,         nullptr};
     if (is_packed(shape_.in_features, x, weights))
       product<true, true, 4>(stream, forward_, x, weights, shape_.in_features, shape_.in_features, output);
     else
       product<true, true, 1>(stream, forward_, x, weights, shape_.in_features, shape_.in_features, output);
   }
 
-  void backward_data(StreamView stream, const Tensor& dy, const Tensor& weights, const Tensor& dx) override {
-    const MatrixOutput output{dx.as<float>(), shape_.batch, shape_.in_features, nullptr, false};
+  void backward_data(StreamView stream, const Tensor& dy, const Tensor& weights, const Tensor& relu_output,
+                     const Tensor& dx) override {
+    const MatrixOutput output{dx.as<float>(), shape_.batch, shape_.in_features,
+                              nullptr,        false,        relu_output.as<float>()};
     if (is_packed(shape_.in_features, weights, dy) && shape_.out_features % kPackWidth == 0)
       product<true, false, 4>(stream, data_, dy, weights, shape_.out_features, shape_.in_features, output);
     else
@@ -42,7 +45,8 @@ class TiledLinear final : public Linear {
 
   void backward_weights(StreamView stream, const Tensor& x, const Tensor& dy, const Tensor& dweights,
                         const Tensor& dbias) override {
-    const MatrixOutput output{dweights.as<float>(), shape_.out_features, shape_.in_features, nullptr, false};
+    const MatrixOutput output{
+        dweights.as<float>(), shape_.out_features, shape_.in_features, nullptr, false, nullptr};
     if (is_packed(shape_.in_features, x, dy) && shape_.out_features % kPackWidth == 0)
       product<false, false, 4>(stream, weights_, dy, x, shape_.out_features, shape_.in_features, output);
     else

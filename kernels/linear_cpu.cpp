@@ -66,9 +66,12 @@ class OnednnLinear final : public Linear {
     if (shape_.relu) relu_forward(stream, y, y);
   }
 
-  void backward_data(StreamView, const Tensor& dy, const Tensor& weights, const Tensor& dx) override {
+  void backward_data(StreamView stream, const Tensor& dy, const Tensor& weights, const Tensor& relu_output,
+                     const Tensor& dx) override {
     check("linear backward_data", {dx, "dx"}, {weights, "weights"}, {Tensor(), nullptr}, {dy, "dy"});
-    if (shape_.batch > 0) multiply(backward_data_, dy, weights, dx);
+    if (shape_.batch == 0) return;
+    multiply(backward_data_, dy, weights, dx);
+    if (!relu_output.empty()) relu_backward(stream, dx, relu_output, dx);
   }
 
   void backward_weights(StreamView stream, const Tensor& x, const Tensor& dy, const Tensor& dweights,
@@ -121,6 +124,7 @@ class OnednnLinear final : public Linear {
 }  // namespace
 
 std::unique_ptr<Linear> make_linear(Device, const LinearShape& shape) {
+  check_precision("linear", shape.precision);
   try {
     return std::make_unique<OnednnLinear>(shape);
   } catch (const dnnl::error& error) {

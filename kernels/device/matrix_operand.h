@@ -26,13 +26,15 @@ struct MatrixOperand {
   }
 };
 
-/// y[m][n] = value, plus bias[n] unless null, through ReLU if asked for. y is [rows, columns].
+/// y[m][n] = value, plus bias[n] unless null, through ReLU if asked for, 0 where relu_output[m][n] is given
+/// and not above 0. y and relu_output are [rows, columns].
 struct MatrixOutput {
   float* y;
   std::size_t rows;
   std::size_t columns;
   const float* bias;
   bool relu;
+  const float* relu_output;
 
   template <int Width>
   __device__ void write(std::size_t m, std::size_t n, Pack<Width> pack) const {
@@ -43,6 +45,7 @@ struct MatrixOutput {
       float value = pack.value[i];
       if (bias != nullptr) value += bias[n + i];
       if (relu) value = value <= 0 ? 0 : value;  // false for NaN, which stays
+      if (relu_output != nullptr && !(relu_output[m * columns + n + i] > 0)) value = 0;
       row[n + i] = value;
     }
   }

@@ -10,19 +10,19 @@
 namespace annulus::kernels {
 
 /// `Width` consecutive elements, moved in one access.
-template <int Width>
-struct alignas(Width * sizeof(float)) Pack {
-  float value[Width];
+template <int Width, class T = float>
+struct alignas(Width * sizeof(T)) Pack {
+  T value[Width];
 };
 
-template <int Width>
-__device__ Pack<Width> load(const float* from) {
-  return *reinterpret_cast<const Pack<Width>*>(from);
+template <int Width, class T>
+__device__ Pack<Width, T> load(const T* from) {
+  return *reinterpret_cast<const Pack<Width, T>*>(from);
 }
 
-template <int Width>
-__device__ void store(float* to, const Pack<Width>& pack) {
-  *reinterpret_cast<Pack<Width>*>(to) = pack;
+template <int Width, class T>
+__device__ void store(T* to, const Pack<Width, T>& pack) {
+  *reinterpret_cast<Pack<Width, T>*>(to) = pack;
 }
 
 inline constexpr std::size_t kPackWidth = 4;

@@ -46,7 +46,7 @@ Results run(Device device, const Conv2dShape& s, const Inputs& in) {
   const DeviceArray<float> y(stream, s.output()), dx(stream, s.input()), dweights(stream, s.weights());
   const DeviceArray<float> dbias(stream, channels);
   plan->forward(stream, x, weights, s.bias ? bias.tensor() : Tensor(), y);
-  plan->backward_data(stream, dy, weights, dx);
+  plan->backward_data(stream, dy, weights, {}, dx);
   plan->backward_weights(stream, x, dy, dweights, s.bias ? dbias.tensor() : Tensor());
   return {y.values(), dx.values(), dweights.values(), s.bias ? dbias.values() : std::vector<float>()};
 }
@@ -230,6 +230,18 @@ TEST(Conv2d, passes_nan_and_infinity_through_the_relu) {
   }
 }
 
+TEST(Conv2d, masks_the_data_gradient_where_the_relu_before_gave_nothing) {
+  const Conv2dShape s{.batch = 1, .in_height = 1, .in_width = 4, .in_channels = 1, .out_channels = 1};
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Device device : test::test_devices()) {
+    const Stream stream(device);
+    const DeviceArray<float> dy(stream, s.output(), {2, 3, 4, 5}), weights(stream, s.weights(), {7.0f});
+    const DeviceArray<float> relu_output(stream, s.input(), {0, 0.5f, nan, 4}), dx(stream, s.input());
+    kernels::make_conv2d(device, s)->backward_data(stream, dy, weights, relu_output, dx);
+    test::expect_equal("dx", dx.values(), std::vector<float>{0, 21, 0, 35});
+  }
+}
+
 TEST(Conv2d, allocates_nothing_once_planned) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer has its own allocator";
   for (const std::size_t in_channels : {1, 32}) {
@@ -248,7 +260,7 @@ TEST(Conv2d, allocates_nothing_once_planned) {
     const DeviceArray<float> y(stream, s.output());
     const auto call_all = [&] {
       plan->forward(stream, x, weights, bias, y);
-      plan->backward_data(stream, y, weights, x);
+      plan->backward_data(stream, y, weights, {}, x);
       plan->backward_weights(stream, x, y, weights, bias);
     };
     call_all();  // the OpenMP runtime sets itself up in its first call
@@ -277,7 +289,10 @@ TEST(Conv2d, refuses_what_does_not_fit) {
               .padding = 1});
       },
       {"5 x 5 does not fit into 2 x 2 padded by 1"});
-  const Conv2dShape s{.batch = 1, .in_height = 2, .in_width = 2, .in_channels = 1, .out_channels = 3};
+  Conv2dShape s{.batch = 1, .in_height = 2, .in_width = 2, .in_channels = 1, .out_channels = 3};
+  s.precision = Precision::tf32;
+  test::expect_error<ConfigError>([&] { plan(s); }, {"conv2d: the precision tf32 needs a CUDA device"});
+  s.precision = Precision::f32;
   const Stream stream(Device::cpu());
   const DeviceArray<float> x(stream, s.input()), weights(stream, s.weights()), bias(stream, {2});
   const DeviceArray<float> y(stream, s.output());

@@ -38,7 +38,7 @@ Results run(Device device, const LinearShape& s, const Inputs& in) {
   const DeviceArray<float> y(stream, y_shape(s)), dx(stream, x_shape(s)), dweights(stream, weights_shape(s));
   const DeviceArray<float> dbias(stream, features);
   plan->forward(stream, x, weights, s.bias ? bias.tensor() : Tensor(), y);
-  plan->backward_data(stream, dy, weights, dx);
+  plan->backward_data(stream, dy, weights, {}, dx);
   plan->backward_weights(stream, x, dy, dweights, s.bias ? dbias.tensor() : Tensor());
   return {y.values(), dx.values(), dweights.values(), s.bias ? dbias.values() : std::vector<float>()};
 }
@@ -139,6 +139,18 @@ TEST(Linear, passes_nan_and_infinity_through_the_relu) {
   }
 }
 
+TEST(Linear, masks_the_data_gradient_where_the_relu_before_gave_nothing) {
+  const LinearShape s{2, 2, 1, false};
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Device device : test::test_devices()) {
+    const Stream stream(device);
+    const DeviceArray<float> dy(stream, y_shape(s), {2, 3}), weights(stream, weights_shape(s), {5, 7});
+    const DeviceArray<float> relu_output(stream, x_shape(s), {0, 0.5f, nan, 4}), dx(stream, x_shape(s));
+    kernels::make_linear(device, s)->backward_data(stream, dy, weights, relu_output, dx);
+    test::expect_equal("dx", dx.values(), std::vector<float>{0, 14, 0, 21});
+  }
+}
+
 TEST(Linear, allocates_nothing_once_planned) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer has its own allocator";
   for (const LinearShape s : {LinearShape{256, 784, 512, true, true}, LinearShape{64, 128, 10}}) {
@@ -148,7 +160,7 @@ TEST(Linear, allocates_nothing_once_planned) {
     const DeviceArray<float> bias(stream, {s.out_features});
     const auto call_all = [&] {
       plan->forward(stream, x, weights, bias, y);
-      plan->backward_data(stream, y, weights, x);
+      plan->backward_data(stream, y, weights, {}, x);
       plan->backward_weights(stream, x, y, weights, bias);
     };
     call_all();  // the OpenMP runtime sets itself up in its first call
@@ -164,6 +176,12 @@ TEST(Linear, refuses_what_does_not_fit) {
         kernels::make_linear(Device::cpu(), {1, 0, 3});
       },
       {"linear: features must not be empty, but are 0 to 3"});
+  test::expect_error<ConfigError>(
+      [] {
+        kernels::make_linear(Device::cpu(),
+                             {.in_features = 1, .out_features = 1, .precision = Precision::bf16});
+      },
+      {"linear: the precision bf16 needs a CUDA device"});
   const LinearShape s{2, 3, 4};
   const Stream stream(Device::cpu());
   const DeviceArray<float> x(stream, {2, 3}), weights(stream, {3, 4}), bias(stream, {4}), y(stream, {2, 4});

@@ -5,17 +5,17 @@
 
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <string_view>
 #include <vector>
 
 namespace annulus::test {
 
-/// How far an f32 result may lie from its reference: |actual - expected| <= epsilons * 2^-23 * |expected|
-/// + slack. The slack is for sums whose terms cancel; say at the call what it is made of.
+/// How far a result may lie from its reference: |actual - expected| <= epsilons * epsilon * |expected| +
+/// slack. The slack is for sums whose terms cancel; say at the call what it is made of.
 struct Tolerance {
   double epsilons = 4;
   double slack = 0;
+  double epsilon = 0x1p-23;  ///< of the result's format, f32 if not said
 };
 
 /// No tolerance: for results that f32 holds exactly, such as sums of small integers.
@@ -24,9 +24,7 @@ inline constexpr Tolerance kExact{0, 0};
 inline bool is_close(double actual, double expected, Tolerance tolerance) {
   if (std::isnan(expected)) return std::isnan(actual);
   if (std::isinf(expected)) return actual == expected;
-  const double allowed =
-      tolerance.epsilons * static_cast<double>(std::numeric_limits<float>::epsilon()) * std::abs(expected) +
-      tolerance.slack;
+  const double allowed = tolerance.epsilons * tolerance.epsilon * std::abs(expected) + tolerance.slack;
   return std::abs(actual - expected) <= allowed;
 }
 

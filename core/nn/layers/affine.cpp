@@ -46,7 +46,8 @@ class AffineLayer final : public Layer {
     if (mask_) kernels::relu_backward(pass.stream, pass.tensor(dy_), pass.tensor(y_), dy);
     kernel_->backward_weights(pass.stream, pass.tensor(x_), dy, pass.gradient(*weight_),
                               bias_ == nullptr ? Tensor() : pass.gradient(*bias_));
-    if (!dx_.empty()) kernel_->backward_data(pass.stream, dy, pass.weights(*weight_), pass.tensor(dx_));
+    if (!dx_.empty())
+      kernel_->backward_data(pass.stream, dy, pass.weights(*weight_), Tensor(), pass.tensor(dx_));
   }
 
  private:
