@@ -15,7 +15,8 @@ struct Normalisation {
 struct Draw {
   std::size_t padding;
   bool flip;
-  std::uint64_t seed, epoch;
+  std::uint64_t seed;
+  const StepValues* values;
 };
 
 // Blocks [image, part]: every thread draws its image's crop and flip again, which is cheaper than
@@ -30,7 +31,7 @@ __global__ void augment_kernel(const __grid_constant__ Normalisation normalisati
   std::size_t right = padding;
   bool flip = false;
   if (padding != 0 || draw.flip) {
-    const Philox random(draw.seed, RandomPurpose::augment, draw.epoch,
+    const Philox random(draw.seed, RandomPurpose::augment, draw.values->epoch,
                         static_cast<std::uint64_t>(sample_index[image]));
     const auto offsets = static_cast<std::uint32_t>(2 * padding + 1);
     down = random.below(0, offsets);
@@ -64,7 +65,7 @@ void augment(StreamView stream, const AugmentOptions& options, const Tensor& x, 
   Normalisation normalisation;
   std::copy(options.mean.begin(), options.mean.end(), normalisation.mean);
   std::copy(options.inverse_std.begin(), options.inverse_std.end(), normalisation.inverse_std);
-  const Draw draw{options.crop_padding, options.horizontal_flip, options.seed, options.epoch};
+  const Draw draw{options.crop_padding, options.horizontal_flip, options.seed, options.values};
   constexpr unsigned kThreads = 256;
   constexpr std::size_t kElementsPerThread = 4;
   const std::size_t parts =

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/base/step_values.h"
 #include "core/base/stream.h"
 #include "core/base/tensor.h"
 
@@ -19,14 +20,14 @@ struct AugmentOptions {
       0;  ///< zeros (of the normalised image) on each side before a random crop to the same size
   bool horizontal_flip = false;  ///< with probability 1/2
   std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;
+  const StepValues* values = nullptr;  ///< in memory of the stream's device; its epoch is read
 };
 
 /// y[b][h][w][c] = (x[b][h'][w'][c] / 255 - mean[c]) * inverse_std[c]; x is u8 and y f32, both [batch,
 /// height, width, channels]; sample_index [batch] (i64) is each image's index in the dataset. The crop offset
-/// and the flip of an image come from words 0, 1 and 2 of Philox(seed, augment, epoch, sample_index):
+/// and the flip of an image come from words 0, 1 and 2 of Philox(seed, augment, values->epoch, sample_index):
 /// vertical offset below(0, 2 * crop_padding + 1), horizontal below(1, ...), flip if word 2 is odd; flip
-/// applies to the cropped image. Without crop and flip no random number is drawn.
+/// applies to the cropped image. Without crop and flip no random number is drawn, and `values` is not read.
 void augment(StreamView stream, const AugmentOptions& options, const Tensor& x, const Tensor& sample_index,
              const Tensor& y);
 

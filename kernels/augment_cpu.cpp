@@ -35,7 +35,7 @@ struct Placement {
 Placement draw_placement(const AugmentOptions& options, std::uint64_t sample) {
   Placement placement;
   const std::uint32_t positions = static_cast<std::uint32_t>(2 * options.crop_padding + 1);
-  const Philox random(options.seed, RandomPurpose::augment, options.epoch, sample);
+  const Philox random(options.seed, RandomPurpose::augment, options.values->epoch, sample);
   const PhiloxBlock words = random.block(0);
   if (options.crop_padding > 0) {
     const std::ptrdiff_t padding = static_cast<std::ptrdiff_t>(options.crop_padding);

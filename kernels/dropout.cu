@@ -15,7 +15,7 @@ __global__ void dropout_kernel(DropoutKey key, float probability, std::size_t ro
   for (std::size_t i = global_thread(); i < rows * blocks_per_row; i += global_threads()) {
     const std::size_t row = i / blocks_per_row;
     const std::size_t block = i % blocks_per_row;
-    const Philox random(key.seed, RandomPurpose::dropout, key.step,
+    const Philox random(key.seed, RandomPurpose::dropout, key.values->step,
                         (std::uint64_t{key.layer} << 32) + key.first_sample + row);
     const PhiloxBlock words = random.block(block);
     const std::size_t first = row * row_elements + block * kBlock;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/base/philox.h"
+#include "core/base/step_values.h"
 #include "core/base/stream.h"
 #include "core/base/tensor.h"
 
@@ -14,15 +15,15 @@ namespace annulus::kernels {
 /// Names the random numbers of one dropout layer in one step.
 struct DropoutKey {
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;
+  const StepValues* values = nullptr;  ///< in memory of the stream's device; its step is read
   std::uint32_t layer = 0;
   std::uint64_t first_sample = 0;  ///< position of row 0 in the global batch, so that ranks do not matter
 };
 
 /// y = x / (1 - probability) where kept, 0 where dropped; x and y are [batch, ...] f32 and may alias.
 /// With i = position of the row in the global batch and e = the element's index in its row, an element
-/// is dropped if Philox(seed, dropout, step, layer * 2^32 + i).uniform(e) < probability. The same call with
-/// dy for x and dx for y is the gradient.
+/// is dropped if Philox(seed, dropout, values->step, layer * 2^32 + i).uniform(e) < probability. The same
+/// call with dy for x and dx for y is the gradient.
 void dropout(StreamView stream, const DropoutKey& key, float probability, const Tensor& x, const Tensor& y);
 
 namespace cpu {

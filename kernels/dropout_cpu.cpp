@@ -23,7 +23,7 @@ void dropout(StreamView, const DropoutKey& key, float probability, const Tensor&
   const float factor = 1 / (1 - probability);
   for (std::size_t row = 0; row < batch; ++row) {
     const std::uint64_t sample = key.first_sample + row;
-    const Philox random(key.seed, RandomPurpose::dropout, key.step,
+    const Philox random(key.seed, RandomPurpose::dropout, key.values->step,
                         (std::uint64_t{key.layer} << 32) + sample);
     for (std::size_t first = 0; first < features; first += 4) {
       const PhiloxBlock block = random.block(first / 4);

@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include "core/base/half.h"
 #include "kernels/device/pack.h"
 #include "kernels/optimizer.h"
 
@@ -27,12 +26,21 @@ __device__ Averaging averaging(const GradientScaling& scaling) {
   return result;
 }
 
+// Writes the rounded copy of new weights where there is one.
+template <int Width>
+__device__ void store_rounded(BFloat16* rounded, std::size_t element, const Pack<Width>& weights) {
+  if (rounded == nullptr) return;
+  for (int i = 0; i < Width; ++i) rounded[element + i] = to_bfloat16(weights.value[i]);
+}
+
 struct Sgd {
   SgdOptions options;
+  const StepValues* values;
   GradientScaling scaling;
   const float* gradient;
   float* weights;
-  float* momentum;  // null without momentum
+  float* momentum;    // null without momentum
+  BFloat16* rounded;  // null without a rounded copy
 
   template <int Width>
   __device__ void operator()(std::size_t element) const {
@@ -49,20 +57,21 @@ struct Sgd {
       }
       store(momentum + element, m);
     }
-    for (int i = 0; i < Width; ++i) w.value[i] -= options.learning_rate * g.value[i];
+    for (int i = 0; i < Width; ++i) w.value[i] -= values->learning_rate * g.value[i];
     store(weights + element, w);
+    store_rounded(rounded, element, w);
   }
 };
 
 struct AdamW {
   AdamWOptions options;
-  float step_size;                 // learning_rate / (1 - beta1^t)
-  float inverse_root_correction2;  // 1 / sqrt(1 - beta2^t)
+  const StepValues* values;
   GradientScaling scaling;
   const float* gradient;
   float* weights;
   float* first_moment;
   float* second_moment;
+  BFloat16* rounded;  // null without a rounded copy
 
   template <int Width>
   __device__ void operator()(std::size_t element) const {
@@ -76,11 +85,12 @@ struct AdamW {
       const float scaled = average(g.value[i]);
       m.value[i] = options.beta1 * m.value[i] + (1 - options.beta1) * scaled;
       v.value[i] = options.beta2 * v.value[i] + (1 - options.beta2) * scaled * scaled;
-      const float denominator = sqrtf(v.value[i]) * inverse_root_correction2 + options.epsilon;
-      w.value[i] = (1 - options.learning_rate * options.weight_decay) * w.value[i] -
-                   step_size * m.value[i] / denominator;
+      const float denominator = sqrtf(v.value[i]) * values->adamw_inverse_root_correction + options.epsilon;
+      w.value[i] = (1 - values->learning_rate * options.weight_decay) * w.value[i] -
+                   values->adamw_step_size * m.value[i] / denominator;
     }
     store(weights + element, w);
+    store_rounded(rounded, element, w);
     store(first_moment + element, m);
     store(second_moment + element, v);
   }
@@ -105,24 +115,26 @@ struct RunningAverage {
 
 }  // namespace
 
-void sgd_update(StreamView stream, const SgdOptions& options, const GradientScaling& scaling,
-                const Tensor& gradient, const Tensor& weights, const Tensor& momentum) {
+void sgd_update(StreamView stream, const SgdOptions& options, const StepValues* values,
+                const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
+                const Tensor& momentum, const Tensor& rounded) {
   float* const moments = options.momentum == 0 ? nullptr : momentum.as<float>();
   for_each_pack(stream, weights.elements(), {gradient.data(), weights.data(), moments},
-                Sgd{options, scaling, gradient.as<float>(), weights.as<float>(), moments});
+                Sgd{options, values, scaling, gradient.as<float>(), weights.as<float>(), moments,
+                    rounded.empty() ? nullptr : rounded.as<BFloat16>()});
 }
 
-void adamw_update(StreamView stream, const AdamWOptions& options, const GradientScaling& scaling,
-                  const Tensor& gradient, const Tensor& weights, const Tensor& first_moment,
-                  const Tensor& second_moment) {
+void adamw_update(StreamView stream, const AdamWOptions& options, const StepValues* values,
+                  const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
+                  const Tensor& first_moment, const Tensor& second_moment, const Tensor& rounded) {
   AdamW update{options,
-               static_cast<float>(options.learning_rate / (1 - options.beta1_power)),
-               static_cast<float>(1 / std::sqrt(1 - options.beta2_power)),
+               values,
                scaling,
                gradient.as<float>(),
                weights.as<float>(),
                first_moment.as<float>(),
-               second_moment.as<float>()};
+               second_moment.as<float>(),
+               rounded.empty() ? nullptr : rounded.as<BFloat16>()};
   for_each_pack(stream, weights.elements(),
                 {gradient.data(), weights.data(), first_moment.data(), second_moment.data()}, update);
 }

@@ -1,7 +1,10 @@
-// Optimizer updates: one launch over a contiguous range of the arena. All tensors are f32 of one shape,
-// updated in place, element by element.
+// Optimizer updates: one launch over a contiguous range of the arena. All tensors are of one shape, updated
+// in place, element by element, and f32; but for `rounded`, which is empty, or bf16 and overwritten with the
+// new weights rounded to nearest even. `values` is in memory of the stream's device; of it the learning rate
+// is read, and AdamW's numbers.
 #pragma once
 
+#include "core/base/step_values.h"
 #include "core/base/stream.h"
 #include "core/base/tensor.h"
 
@@ -21,7 +24,6 @@ struct GradientScaling {
 };
 
 struct SgdOptions {
-  float learning_rate = 0;
   float momentum = 0;
   float weight_decay = 0;  ///< added to the gradient, as in torch.optim.SGD
   bool nesterov = false;
@@ -29,23 +31,21 @@ struct SgdOptions {
 
 /// g += weight_decay * w;  m = momentum * m + g;  g = nesterov ? g + momentum * m : m;  w -= lr * g.
 /// With momentum 0, `momentum` is not touched and may be empty. I. Sutskever et al., ICML 2013.
-void sgd_update(StreamView stream, const SgdOptions& options, const GradientScaling& scaling,
-                const Tensor& gradient, const Tensor& weights, const Tensor& momentum);
+void sgd_update(StreamView stream, const SgdOptions& options, const StepValues* values,
+                const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
+                const Tensor& momentum, const Tensor& rounded = {});
 
 struct AdamWOptions {
-  float learning_rate = 0;
   float beta1 = 0.9f;
   float beta2 = 0.999f;
   float epsilon = 1e-8f;
   float weight_decay = 0.01f;  ///< decoupled: w -= lr * weight_decay * w
-  double beta1_power = 1;      ///< beta1^t at step t = 1, 2, ...
-  double beta2_power = 1;      ///< beta2^t
 };
 
 /// AdamW as in torch.optim.AdamW. I. Loshchilov, F. Hutter, ICLR 2019, https://arxiv.org/abs/1711.05101
-void adamw_update(StreamView stream, const AdamWOptions& options, const GradientScaling& scaling,
-                  const Tensor& gradient, const Tensor& weights, const Tensor& first_moment,
-                  const Tensor& second_moment);
+void adamw_update(StreamView stream, const AdamWOptions& options, const StepValues* values,
+                  const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
+                  const Tensor& first_moment, const Tensor& second_moment, const Tensor& rounded = {});
 
 /// running = decay * running + (1 - decay) * sum / samples: BatchNorm's running statistics from the
 /// sample-weighted moments of all micro-batches. Skipped when an update is.

@@ -8,24 +8,39 @@
 
 namespace annulus::kernels {
 
-void sgd_update(StreamView stream, const SgdOptions& options, const GradientScaling& scaling,
-                const Tensor& gradient, const Tensor& weights, const Tensor& momentum) {
+namespace {
+
+void check_rounded(const char* op, const Tensor& rounded, const Shape& shape, Device device) {
+  if (rounded.empty()) return;
+  require<ShapeError>(device.is_cuda(),
+                      "{}: weights rounded to bf16 are for CUDA devices; the CPU computes in f32", op);
+  check_tensor(op, "rounded", rounded, shape, device, DType::bf16);
+}
+
+}  // namespace
+
+void sgd_update(StreamView stream, const SgdOptions& options, const StepValues* values,
+                const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
+                const Tensor& momentum, const Tensor& rounded) {
   const Shape& shape = gradient.shape();
   check_tensor("sgd_update", "gradient", gradient, shape, stream.device());
   check_tensor("sgd_update", "weights", weights, shape, stream.device());
   if (options.momentum != 0) check_tensor("sgd_update", "momentum", momentum, shape, stream.device());
-  ANNULUS_DISPATCH(stream, sgd_update, options, scaling, gradient, weights, momentum);
+  check_rounded("sgd_update", rounded, shape, stream.device());
+  ANNULUS_DISPATCH(stream, sgd_update, options, values, scaling, gradient, weights, momentum, rounded);
 }
 
-void adamw_update(StreamView stream, const AdamWOptions& options, const GradientScaling& scaling,
-                  const Tensor& gradient, const Tensor& weights, const Tensor& first_moment,
-                  const Tensor& second_moment) {
+void adamw_update(StreamView stream, const AdamWOptions& options, const StepValues* values,
+                  const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
+                  const Tensor& first_moment, const Tensor& second_moment, const Tensor& rounded) {
   const Shape& shape = gradient.shape();
   check_tensor("adamw_update", "gradient", gradient, shape, stream.device());
   check_tensor("adamw_update", "weights", weights, shape, stream.device());
   check_tensor("adamw_update", "first_moment", first_moment, shape, stream.device());
   check_tensor("adamw_update", "second_moment", second_moment, shape, stream.device());
-  ANNULUS_DISPATCH(stream, adamw_update, options, scaling, gradient, weights, first_moment, second_moment);
+  check_rounded("adamw_update", rounded, shape, stream.device());
+  ANNULUS_DISPATCH(stream, adamw_update, options, values, scaling, gradient, weights, first_moment,
+                   second_moment, rounded);
 }
 
 void update_running_average(StreamView stream, float decay, const float* statistics, const Tensor& sum,
@@ -57,17 +72,17 @@ Averaging averaging(const GradientScaling& scaling) {
 }
 
 // One instruction stream per choice of momentum: the choice is made outside the loop.
-ANNULUS_MULTIVERSION void sgd_loop(std::size_t count, const SgdOptions& o, Averaging by,
+ANNULUS_MULTIVERSION void sgd_loop(std::size_t count, const SgdOptions& o, float rate, Averaging by,
                                    const float* gradient, float* weights) {
-  const float rate = o.learning_rate, decay = o.weight_decay;
+  const float decay = o.weight_decay;
 #pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i)
     weights[i] -= rate * (gradient[i] / by.count * by.clip + decay * weights[i]);
 }
 
-ANNULUS_MULTIVERSION void sgd_momentum_loop(std::size_t count, const SgdOptions& o, Averaging by,
+ANNULUS_MULTIVERSION void sgd_momentum_loop(std::size_t count, const SgdOptions& o, float rate, Averaging by,
                                             const float* gradient, float* weights, float* momentum) {
-  const float rate = o.learning_rate, decay = o.weight_decay, mu = o.momentum;
+  const float decay = o.weight_decay, mu = o.momentum;
 #pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) {
     momentum[i] = mu * momentum[i] + (gradient[i] / by.count * by.clip + decay * weights[i]);
@@ -75,9 +90,9 @@ ANNULUS_MULTIVERSION void sgd_momentum_loop(std::size_t count, const SgdOptions&
   }
 }
 
-ANNULUS_MULTIVERSION void sgd_nesterov_loop(std::size_t count, const SgdOptions& o, Averaging by,
+ANNULUS_MULTIVERSION void sgd_nesterov_loop(std::size_t count, const SgdOptions& o, float rate, Averaging by,
                                             const float* gradient, float* weights, float* momentum) {
-  const float rate = o.learning_rate, decay = o.weight_decay, mu = o.momentum;
+  const float decay = o.weight_decay, mu = o.momentum;
 #pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) {
     const float g = gradient[i] / by.count * by.clip + decay * weights[i];
@@ -112,31 +127,35 @@ ANNULUS_MULTIVERSION void running_average_loop(std::size_t count, float decay, f
 
 }  // namespace
 
-void sgd_update(StreamView, const SgdOptions& options, const GradientScaling& scaling, const Tensor& gradient,
-                const Tensor& weights, const Tensor& momentum) {
+void sgd_update(StreamView, const SgdOptions& options, const StepValues* values,
+                const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
+                const Tensor& momentum, const Tensor&) {
   if (!is_sound(scaling.statistics)) return;
   const Averaging by = averaging(scaling);
   const std::size_t count = gradient.elements();
+  const float rate = values->learning_rate;
   if (options.momentum == 0)
-    sgd_loop(count, options, by, gradient.as<float>(), weights.as<float>());
+    sgd_loop(count, options, rate, by, gradient.as<float>(), weights.as<float>());
   else if (options.nesterov)
-    sgd_nesterov_loop(count, options, by, gradient.as<float>(), weights.as<float>(), momentum.as<float>());
+    sgd_nesterov_loop(count, options, rate, by, gradient.as<float>(), weights.as<float>(),
+                      momentum.as<float>());
   else
-    sgd_momentum_loop(count, options, by, gradient.as<float>(), weights.as<float>(), momentum.as<float>());
+    sgd_momentum_loop(count, options, rate, by, gradient.as<float>(), weights.as<float>(),
+                      momentum.as<float>());
 }
 
-void adamw_update(StreamView, const AdamWOptions& options, const GradientScaling& scaling,
-                  const Tensor& gradient, const Tensor& weights, const Tensor& first_moment,
-                  const Tensor& second_moment) {
+void adamw_update(StreamView, const AdamWOptions& options, const StepValues* values,
+                  const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
+                  const Tensor& first_moment, const Tensor& second_moment, const Tensor&) {
   if (!is_sound(scaling.statistics)) return;
   AdamWFactors factors{};
-  factors.keep_weight = 1 - options.learning_rate * options.weight_decay;
+  factors.keep_weight = 1 - values->learning_rate * options.weight_decay;
   factors.beta1 = options.beta1;
   factors.gain1 = 1 - options.beta1;
   factors.beta2 = options.beta2;
   factors.gain2 = 1 - options.beta2;
-  factors.step = static_cast<float>(options.learning_rate / (1 - options.beta1_power));
-  factors.inverse_root2 = static_cast<float>(1 / std::sqrt(1 - options.beta2_power));
+  factors.step = values->adamw_step_size;
+  factors.inverse_root2 = values->adamw_inverse_root_correction;
   factors.epsilon = options.epsilon;
   adamw_loop(gradient.elements(), factors, averaging(scaling), gradient.as<float>(), weights.as<float>(),
              first_moment.as<float>(), second_moment.as<float>());

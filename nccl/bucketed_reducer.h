@@ -28,6 +28,7 @@ class BucketedReducer final : public GradientSynchronizer {
 
   /// Throws ShapeError if a part of the arena was never announced.
   void finalize(StreamView compute) override;
+  bool is_identity() const override { return communicator_.world_size() == 1; }
 
   /// The buckets, in order; together they cover the arena.
   const std::vector<ElementRange>& buckets() const { return buckets_; }

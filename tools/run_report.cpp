@@ -39,8 +39,8 @@ void RunReport::start(const Model& model, std::size_t steps_per_epoch) {
   const std::string ranks =
       plural(options.ranks, "rank") + " on " + (setup_.device.is_cpu() ? "the CPU" : "CUDA");
   if (setup_.train) {
-    progress_.line(fmt::format("{}, batch {} in {}, {} per epoch, seed {}", ranks, options.batch_size,
-                               plural(options.micro_batches, "micro-batch", "es"),
+    progress_.line(fmt::format("{} in {}, batch {} in {}, {} per epoch, seed {}", ranks, options.precision,
+                               options.batch_size, plural(options.micro_batches, "micro-batch", "es"),
                                plural(steps_per_epoch, "step"), options.seed));
   } else {
     progress_.line(ranks);

@@ -47,9 +47,11 @@ void check_range(const char* option, double value, double low, double high) {
 
 void check_options(const TrainOptions& o) {
   constexpr std::array<std::string_view, 3> devices = {"auto", "cpu", "cuda"};
+  constexpr std::array<std::string_view, 3> precisions = {"f32", "tf32", "bf16"};
   constexpr std::array<std::string_view, 4> augmentations = {"none", "flip", "crop", "crop-flip"};
   check_choice("device", o.device, devices);
   check_choice("augment", o.augment, augmentations);
+  check_choice("precision", o.precision, precisions);
   expand_model(o.model, 10);  // any number of classes will do to see whether there is such a model
   parse_optimizer_kind(o.optimizer);
   parse_schedule_kind(o.schedule);

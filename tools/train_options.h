@@ -16,6 +16,7 @@ struct TrainOptions {
   std::uint64_t micro_batches = 0;  ///< 0: one per rank
   bool drop_last = false;
   std::string augment = "none";
+  std::string precision = "f32";
   std::string optimizer = "sgd";
   double lr = 0.05;
   double momentum = 0.9;
@@ -78,6 +79,11 @@ void visit_options(Options&& o, Visitor&& visit) {
       o.micro_batches);
   visit({"drop-last", recipe, training, "", "Leave out the last batch of an epoch if it is smaller"},
         o.drop_last);
+  visit({"precision", recipe, training, "NAME",
+         "f32; tf32: tensor cores, f32 in memory; bf16: activations in bf16, weights and sums in f32. The "
+         "CPU has f32 "
+         "only"},
+        o.precision);
   visit({"optimizer", recipe, training, "NAME", "sgd or adamw"}, o.optimizer);
   visit({"lr", recipe, training, "X", "Learning rate after warm-up"}, o.lr);
   visit({"momentum", recipe, training, "X", "Of sgd"}, o.momentum);

@@ -46,8 +46,10 @@ Trainer::Trainer(Communicator& communicator, const TrainingSetup& setup)
     : communicator_(communicator),
       setup_(setup),
       stream_(setup.device),
-      model_(setup.state.model, setup.state.input, setup.device,
-             [&](Device device, std::size_t bytes) { return communicator.allocate(device, bytes); }),
+      model_(
+          setup.state.model, setup.state.input, setup.device,
+          [&](Device device, std::size_t bytes) { return communicator.allocate(device, bytes); },
+          parse_precision(setup.options.precision)),
       optimizer_(Optimizer::make(optimizer_options(setup.options), model_.arena())),
       reducer_(communicator, model_.arena().gradients()),
       step_(model_, *optimizer_, reducer_, training_options(setup)) {
@@ -60,6 +62,7 @@ Trainer::Trainer(Communicator& communicator, const TrainingSetup& setup)
   const Tensor weights = model_.arena().weights();
   communicator.broadcast(weights.data(), weights.elements(), weights.dtype(), 0, stream_);
   stream_.synchronize();
+  model_.arena().weights_changed();
 }
 
 StepResult Trainer::step(std::span<const MicroBatch> micro_batches, float learning_rate, std::uint64_t epoch,

@@ -28,6 +28,9 @@ class GradientSynchronizer {
   /// Work submitted to `compute` after this call sees the sums of the whole arena. Ends the step. Throws
   /// CommunicationError that names the rank if a peer died or hung.
   virtual void finalize(StreamView compute) = 0;
+
+  /// True if there is nobody to exchange gradients with: both calls then submit no work.
+  virtual bool is_identity() const { return false; }
 };
 
 /// World size 1: the local gradients are the sums already.
@@ -35,6 +38,7 @@ class IdentitySynchronizer final : public GradientSynchronizer {
  public:
   void add(ElementRange, StreamView) override {}
   void finalize(StreamView) override {}
+  bool is_identity() const override { return true; }
 };
 
 }  // namespace annulus

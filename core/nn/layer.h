@@ -42,7 +42,10 @@ struct Pass {
   Tensor tensor(const PlannedTensor& planned) const {
     return memory.at(planned, workspace, stream.device(), tile);
   }
+  /// f32: for layers that read them channel by channel.
   Tensor weights(const ArenaSlice& slice) const { return arena.weights(slice); }
+  /// In the precision of the model: for matrix products and convolutions.
+  Tensor compute_weights(const ArenaSlice& slice) const { return arena.compute_weights(slice); }
   Tensor gradient(const ArenaSlice& slice) const {
     return Tensor(gradients + (slice.range.begin - first_gradient), slice.shape, DType::f32, stream.device());
   }

@@ -18,7 +18,8 @@ std::vector<ArenaSlice> arena_slices(std::span<const LayerNode> layers) {
 
 }  // namespace
 
-Model::Model(std::string_view spec, InputShape input, Device device, const ArenaAllocator& gradient_allocator)
+Model::Model(std::string_view spec, InputShape input, Device device, const ArenaAllocator& gradient_allocator,
+             Precision precision)
     : input_(input), workspace_(std::make_unique<Buffer>()) {
   const std::vector<LayerSpec> layers = parse_model_spec(spec);
   spec_ = to_string(layers);
@@ -31,7 +32,7 @@ Model::Model(std::string_view spec, InputShape input, Device device, const Arena
                        last.describe(), last.output.to_string());
   classes_ = last.output[0];
 
-  arena_ = std::make_unique<ParameterArena>(arena_slices(layers_), device, gradient_allocator);
+  arena_ = std::make_unique<ParameterArena>(arena_slices(layers_), device, gradient_allocator, precision);
   require<ConfigError>(arena_->parameter_count() > 0, "the model \"{}\" has no parameters to train", spec_);
   gradient_ranges_.push_back({0, arena_->parameters().begin});
   visit_backward(layers_, [&](const LayerNode& layer) {

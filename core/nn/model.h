@@ -22,12 +22,14 @@ class Model {
  public:
   /// Builds the model of `spec` (see model_spec.h) for images of shape `input` on `device`; parameters are
   /// zeros until initialise() or a checkpoint sets them. Throws ConfigError that names the layer whose input
-  /// does not fit, DeviceError if memory runs out.
+  /// does not fit, or a precision that `device` has not; DeviceError if memory runs out.
   Model(std::string_view spec, InputShape input, Device device = Device::cpu(),
-        const ArenaAllocator& gradient_allocator = {});
+        const ArenaAllocator& gradient_allocator = {}, Precision precision = Precision::f32);
   ~Model();
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
+
+  Precision precision() const { return arena_->precision(); }
 
   /// The canonical spec: what a checkpoint stores.
   const std::string& spec() const { return spec_; }
@@ -56,6 +58,9 @@ class Model {
   /// Bytes of activations, their gradients and everything else kept between layers, for the largest batch
   /// that has been planned.
   std::size_t workspace_bytes() const { return workspace_->bytes(); }
+
+  /// Where all of that lies; moves when a larger batch is planned.
+  const void* workspace() const { return workspace_->data(); }
 
  private:
   std::string spec_;

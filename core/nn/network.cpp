@@ -13,18 +13,11 @@ Network::Network(std::span<const LayerNode> layers, InputShape input, std::size_
       workspace_(workspace),
       front_(layers.first(tiling.layers), batch, tiling.tiles, arena),
       back_(layers.subspan(tiling.layers), batch, arena) {
-  const Shape image{batch, input.height, input.width, input.channels};
-  if (arena.device().is_cuda()) {
-    images_ = plan_.add(image, DType::u8);
-    labels_ = plan_.add({batch}, DType::i32);
-    sample_index_ = plan_.add({batch}, DType::i64);
-  }
-  input_ = plan_.add(image);
+  input_ = plan_.add({batch, input.height, input.width, input.channels}, activation_dtype(arena.precision()));
   plan_.next_operation();
   logits_ = back_.plan_forward(plan_, front_.plan_forward(plan_, input_));
   plan_.use(logits_);
-  plan_.use(labels_);
-  logits_gradient_ = plan_.add(logits_.shape);
+  logits_gradient_ = plan_.add(logits_.shape, logits_.dtype);
   plan_.next_operation();
   const bool front_learns = tiling.layers > 0;
   front_.plan_backward(plan_, back_.plan_backward(plan_, logits_gradient_, front_learns), false);

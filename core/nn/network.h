@@ -23,16 +23,10 @@ class Network {
   std::size_t batch() const { return batch_; }
   std::size_t workspace_bytes() const { return plan_.bytes(); }
 
-  /// Where the micro-batch is copied to: u8 images, i32 labels, i64 sample indices. On the CPU, which reads
-  /// the micro-batch where it is, they are empty.
-  Tensor images() const { return tensor(images_); }
-  Tensor labels() const { return tensor(labels_); }
-  Tensor sample_index() const { return tensor(sample_index_); }
-
-  /// [batch, height, width, channels] f32: what the first layer reads.
+  /// [batch, height, width, channels] in the dtype of activations: what the first layer reads.
   Tensor input() const { return tensor(input_); }
 
-  /// [batch, classes] f32: valid from forward to backward.
+  /// [batch, classes], of the same dtype: valid from forward to backward.
   Tensor logits() const { return tensor(logits_); }
   /// Gradient of the loss by the logits: what backward reads, and overwrites.
   Tensor logits_gradient() const { return tensor(logits_gradient_); }
@@ -63,7 +57,7 @@ class Network {
   TiledSequence front_;
   Sequence back_;
   MemoryPlan plan_;
-  PlannedTensor images_, labels_, sample_index_, input_, logits_, logits_gradient_;
+  PlannedTensor input_, logits_, logits_gradient_;
 };
 
 }  // namespace annulus

@@ -58,14 +58,14 @@ class Sgd final : public Optimizer {
     return states;
   }
 
- private:
-  void apply(StreamView stream, float learning_rate, const kernels::GradientScaling& scaling,
-             std::int64_t) override {
-    kernels::SgdOptions options = options_;
-    options.learning_rate = learning_rate;
-    kernels::sgd_update(stream, options, scaling, arena_.gradients(arena_.parameters()),
-                        arena_.weights(arena_.parameters()), momentum_ ? momentum_->all() : Tensor());
+  void update(StreamView stream, const StepValues* values, const kernels::GradientScaling& scaling) override {
+    kernels::sgd_update(stream, options_, values, scaling, arena_.gradients(arena_.parameters()),
+                        arena_.weights(arena_.parameters()), momentum_ ? momentum_->all() : Tensor(),
+                        rounded());
   }
+
+ private:
+  void fill_in(std::int64_t, StepValues&) const override {}
 
   kernels::SgdOptions options_;
   std::optional<StateBuffer> momentum_;  // none without momentum
@@ -89,15 +89,19 @@ class AdamW final : public Optimizer {
     return states;
   }
 
+  void update(StreamView stream, const StepValues* values, const kernels::GradientScaling& scaling) override {
+    kernels::adamw_update(stream, options_, values, scaling, arena_.gradients(arena_.parameters()),
+                          arena_.weights(arena_.parameters()), first_moment_.all(), second_moment_.all(),
+                          rounded());
+  }
+
  private:
-  void apply(StreamView stream, float learning_rate, const kernels::GradientScaling& scaling,
-             std::int64_t step) override {
-    kernels::AdamWOptions options = options_;
-    options.learning_rate = learning_rate;
-    options.beta1_power = std::pow(double{options.beta1}, static_cast<double>(step));
-    options.beta2_power = std::pow(double{options.beta2}, static_cast<double>(step));
-    kernels::adamw_update(stream, options, scaling, arena_.gradients(arena_.parameters()),
-                          arena_.weights(arena_.parameters()), first_moment_.all(), second_moment_.all());
+  void fill_in(std::int64_t step, StepValues& values) const override {
+    const auto t = static_cast<double>(step);
+    values.adamw_step_size =
+        static_cast<float>(double{values.learning_rate} / (1 - std::pow(double{options_.beta1}, t)));
+    values.adamw_inverse_root_correction =
+        static_cast<float>(1 / std::sqrt(1 - std::pow(double{options_.beta2}, t)));
   }
 
   kernels::AdamWOptions options_;
@@ -130,8 +134,14 @@ std::unique_ptr<Optimizer> Optimizer::make(const OptimizerOptions& options, Para
   return std::make_unique<AdamW>(options, arena);
 }
 
-void Optimizer::update(StreamView stream, float learning_rate, const kernels::GradientScaling& scaling) {
-  apply(stream, learning_rate, scaling, ++steps_);
+void Optimizer::advance(float learning_rate, StepValues& values) {
+  values.learning_rate = learning_rate;
+  fill_in(++steps_, values);
+}
+
+Tensor Optimizer::rounded() const {
+  if (arena_.precision() != Precision::bf16) return {};
+  return arena_.compute_weights(arena_.parameters());
 }
 
 }  // namespace annulus

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/step_values.h"
 #include "core/base/tensor.h"
 #include "core/nn/parameter_arena.h"
 #include "kernels/optimizer.h"
@@ -43,8 +44,12 @@ class Optimizer {
   static std::unique_ptr<Optimizer> make(const OptimizerOptions& options, ParameterArena& arena);
   virtual ~Optimizer() = default;
 
-  /// One update from the arena's summed gradients; counts one step.
-  void update(StreamView stream, float learning_rate, const kernels::GradientScaling& scaling);
+  /// Counts one step, and fills in what its update reads: the learning rate, and AdamW's numbers.
+  void advance(float learning_rate, StepValues& values);
+
+  /// The update of the current step, from the arena's summed gradients; `values` is in memory of the device.
+  virtual void update(StreamView stream, const StepValues* values,
+                      const kernels::GradientScaling& scaling) = 0;
 
   /// Every state of every parameter; starts as zeros. A loader writes through the tensors.
   virtual std::vector<OptimizerState> states() const = 0;
@@ -56,11 +61,13 @@ class Optimizer {
  protected:
   explicit Optimizer(ParameterArena& arena) : arena_(arena) {}
 
+  /// The copy of the parameters that an update rounds to bf16, or nothing.
+  Tensor rounded() const;
+
   ParameterArena& arena_;
 
  private:
-  virtual void apply(StreamView stream, float learning_rate, const kernels::GradientScaling& scaling,
-                     std::int64_t step) = 0;
+  virtual void fill_in(std::int64_t step, StepValues& values) const = 0;
 
   std::int64_t steps_ = 0;
 };

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/half.h"
 #include "core/base/nearest_name.h"
 #include "core/base/philox.h"
+#include "kernels/elementwise.h"
 
 namespace annulus {
 namespace {
@@ -29,8 +31,10 @@ void zero(const Buffer& buffer) {
 }  // namespace
 
 ParameterArena::ParameterArena(std::vector<ArenaSlice> slices, Device device,
-                               const ArenaAllocator& gradient_allocator)
-    : slices_(std::move(slices)) {
+                               const ArenaAllocator& gradient_allocator, Precision precision)
+    : slices_(std::move(slices)), precision_(precision) {
+  require<ConfigError>(precision == Precision::f32 || device.is_cuda(),
+                       "precision {} needs a CUDA device; the CPU computes in f32", name_of(precision));
   std::stable_partition(slices_.begin(), slices_.end(),
                         [](const ArenaSlice& slice) { return slice.role == ArenaSlice::Role::buffer; });
   std::size_t end = kAlignment;  // the statistics' slice
@@ -53,6 +57,7 @@ ParameterArena::ParameterArena(std::vector<ArenaSlice> slices, Device device,
                       gradients_.bytes(), gradients_.device().to_string(), bytes, device.to_string());
   zero(weights_);
   zero(gradients_);
+  if (precision == Precision::bf16) rounded_ = Buffer(device, elements_ * sizeof(BFloat16));
 }
 
 std::size_t ParameterArena::parameter_count() const {
@@ -84,6 +89,18 @@ void ParameterArena::initialise(std::uint64_t seed) {
   const StreamView stream(device(), nullptr);
   copy_bytes(stream, weights_.data(), host.data(), elements_ * sizeof(float));
   stream.synchronize();
+  weights_changed();
+}
+
+Tensor ParameterArena::compute_weights(ElementRange range) const {
+  if (precision_ != Precision::bf16) return weights(range);
+  return Tensor(static_cast<BFloat16*>(rounded_.data()) + range.begin, {range.size()}, DType::bf16, device());
+}
+
+void ParameterArena::refresh_compute_weights(StreamView) {
+  if (precision_ == Precision::bf16 && rounded_is_stale_)
+    fail<ConfigError>("bf16 is not there yet");
+  rounded_is_stale_ = false;
 }
 
 Tensor ParameterArena::view(const Buffer& buffer, ElementRange range) const {

@@ -17,6 +17,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/gradient_synchronizer.h"
+#include "core/base/precision.h"
 #include "core/base/tensor.h"
 
 namespace annulus {
@@ -52,10 +53,11 @@ class ParameterArena {
 
   /// Lays out `slices`, given in the order in which backward finishes them. Weights, gradients and padding
   /// start as zeros. Throws DeviceError; ConfigError if two slices have one name.
-  ParameterArena(std::vector<ArenaSlice> slices, Device device,
-                 const ArenaAllocator& gradient_allocator = {});
+  ParameterArena(std::vector<ArenaSlice> slices, Device device, const ArenaAllocator& gradient_allocator = {},
+                 Precision precision = Precision::f32);
 
   Device device() const { return weights_.device(); }
+  Precision precision() const { return precision_; }
 
   /// Elements of the arena, padding included.
   std::size_t elements() const { return elements_; }
@@ -88,6 +90,19 @@ class ParameterArena {
   }
   Tensor gradients(ElementRange range) const { return view(gradients_, range); }
 
+  /// The weights as matrix products and convolutions read them: with Precision::bf16, the weights rounded to
+  /// bf16, which an optimizer keeps up to date; otherwise the weights themselves.
+  Tensor compute_weights(const ArenaSlice& slice) const {
+    return compute_weights(slice.range).reshaped(slice.shape);
+  }
+  Tensor compute_weights(ElementRange range) const;
+
+  /// Says that weights were written by somebody else than initialise() and an optimizer.
+  void weights_changed() { rounded_is_stale_ = true; }
+
+  /// Brings compute_weights() up to date if need be. To be called before a pass.
+  void refresh_compute_weights(StreamView stream);
+
   /// Sets every slice to its initial value. Element i of a slice depends on the seed, the slice's name and
   /// i only, so every rank draws the same weights.
   void initialise(std::uint64_t seed);
@@ -98,7 +113,10 @@ class ParameterArena {
   std::vector<ArenaSlice> slices_;
   std::size_t parameters_begin_ = kAlignment;
   std::size_t elements_ = 0;
+  Precision precision_;
   Buffer weights_, gradients_;
+  Buffer rounded_;  // the weights in bf16, only with Precision::bf16
+  bool rounded_is_stale_ = true;
 };
 
 }  // namespace annulus

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/base/step_values.h"
 #include "core/nn/accumulation_tree.h"
+#include "core/nn/input_staging.h"
 #include "core/nn/network.h"
 #include "core/nn/non_finite.h"
 #include "core/nn/phase_clock.h"
@@ -36,11 +38,16 @@ class TrainingStep::Implementation final : public PassObserver {
         synchronizer_(synchronizer),
         options_(options),
         compute_(model.device()),
+        staging_(model.device()),
         tree_(model.arena()),
         clock_(model.device()),
+        values_(model.device(), sizeof(StepValues)),
+        host_values_(Buffer::pinned(model.device(), sizeof(StepValues))),
         evaluation_statistics_(model.device(), kStatisticsBytes),
         host_statistics_(Buffer::pinned(model.device(), kStatisticsBytes)) {
     check(options);
+    options_.augment.seed = options.seed;
+    options_.augment.values = values();
     if (options.clip_norm > 0) {
       const Device device = model.device();
       squared_norm_ = Buffer(device, sizeof(float));
@@ -52,41 +59,40 @@ class TrainingStep::Implementation final : public PassObserver {
   StepResult run(std::span<const MicroBatch> micro_batches, float learning_rate, std::uint64_t epoch,
                  std::uint64_t step) {
     require<ShapeError>(!micro_batches.empty(), "a step needs at least one micro-batch; it may be empty");
-    const std::int64_t updates = optimizer_.steps();
+    model_.arena().refresh_compute_weights(compute_);
     clock_.restart();
     clock_.enter(Phase::input, compute_);
     tree_.start(compute_, micro_batches.size());
-    for (current_ = 0; current_ < micro_batches.size(); ++current_) {
-      is_last_ = current_ + 1 == micro_batches.size();
-      add_gradients(micro_batches[current_], epoch, step);
-    }
-    clock_.enter(Phase::communication, compute_);
-    synchronizer_.finalize(compute_);
-    clock_.enter(Phase::update, compute_);
-    update(learning_rate);
-    clock_.stop(compute_);
+    stage(micro_batches);
+    const std::int64_t updates = optimizer_.steps();
+    write_values(learning_rate, epoch, step);
+
+    submit_step();
 
     const StepResult result = read_statistics(model_.arena().gradients().data());
     if (!std::isfinite(result.loss_sum)) {
       optimizer_.set_steps(updates);  // the kernels have skipped the update
-      fail_non_finite(result.loss_sum, micro_batches, epoch, step);
+      fail_non_finite(result.loss_sum, step);
     }
     return result;
   }
 
   StepResult evaluate(const MicroBatch& batch) {
     if (batch.samples() == 0) return {};
+    model_.arena().refresh_compute_weights(compute_);
     clock_.restart();
     clock_.enter(Phase::input, compute_);
     Network& network = model_.network(batch.samples());
     kernels::AugmentOptions normalise = options_.augment;
     normalise.crop_padding = 0;
     normalise.horizontal_flip = false;
-    const Tensor labels = load(network, batch, normalise);
+    check_fits(batch);
+    const MicroBatch staged = staging_.stage(compute_, 0, batch);
+    kernels::augment(compute_, normalise, staged.images, staged.sample_index, network.input());
 
     clock_.enter(Phase::forward, compute_);
     network.forward(network.pass(compute_));
-    kernels::softmax_cross_entropy(compute_, network.logits(), labels, 0.0f, Tensor(),
+    kernels::softmax_cross_entropy(compute_, network.logits(), staged.labels, 0.0f, Tensor(),
                                    statistics_view(evaluation_statistics_.data()));
     clock_.stop(compute_);
     return read_statistics(evaluation_statistics_.data());
@@ -95,30 +101,42 @@ class TrainingStep::Implementation final : public PassObserver {
   /// Elements of the current micro-batch's gradients are final.
   void backward_done(ElementRange range) override {
     tree_.carry(compute_, current_, range);
-    if (!is_last_) return;
+    if (current_ + 1 < staged_.size() || synchronizer_.is_identity()) return;
     clock_.enter(Phase::communication, compute_);
     synchronizer_.add(range, compute_);
     clock_.enter(Phase::backward, compute_);
   }
 
  private:
+  /// The whole step, from the staged micro-batches to the updated weights.
+  void submit_step() {
+    for (current_ = 0; current_ < staged_.size(); ++current_) add_gradients(staged_[current_]);
+    if (!synchronizer_.is_identity()) {
+      clock_.enter(Phase::communication, compute_);
+      synchronizer_.finalize(compute_);
+    }
+    clock_.enter(Phase::update, compute_);
+    update();
+    clock_.stop(compute_);
+  }
+
   /// Forward and backward of one micro-batch, carried through the tree.
-  void add_gradients(const MicroBatch& batch, std::uint64_t epoch, std::uint64_t step) {
+  void add_gradients(const MicroBatch& batch) {
     float* const gradients = tree_.target(current_);
     if (batch.samples() == 0) {
       zero_bytes(compute_, gradients, model_.arena().elements() * sizeof(float));
       for (const ElementRange range : model_.gradient_ranges()) backward_done(range);
       return;
     }
-    clock_.enter(Phase::input, compute_);
+    if (current_ > 0) clock_.enter(Phase::input, compute_);
     Network& network = model_.network(batch.samples());
-    const Tensor labels = load(network, batch, augmentation(epoch));
+    kernels::augment(compute_, options_.augment, batch.images, batch.sample_index, network.input());
 
     clock_.enter(Phase::forward, compute_);
-    Pass pass = training_pass(network, batch, step);
+    Pass pass = training_pass(network, batch);
     pass.gradients = gradients;
     network.forward(pass);
-    kernels::softmax_cross_entropy(compute_, network.logits(), labels, options_.label_smoothing,
+    kernels::softmax_cross_entropy(compute_, network.logits(), batch.labels, options_.label_smoothing,
                                    network.logits_gradient(), statistics_view(gradients));
 
     clock_.enter(Phase::backward, compute_);
@@ -127,8 +145,7 @@ class TrainingStep::Implementation final : public PassObserver {
     network.backward(pass);
   }
 
-  /// Copies the micro-batch to the device and fills the network's input. Returns the labels there.
-  Tensor load(const Network& network, const MicroBatch& batch, const kernels::AugmentOptions& augment) {
+  void check_fits(const MicroBatch& batch) const {
     const InputShape input = model_.input();
     const std::size_t samples = batch.samples();
     const Shape expected{samples, input.height, input.width, input.channels};
@@ -137,33 +154,34 @@ class TrainingStep::Implementation final : public PassObserver {
                         "images {} and an index for each",
                         samples, batch.images.shape().to_string(), batch.sample_index.shape().to_string(),
                         expected.to_string());
-    const Tensor images = on_device(batch.images, network.images());
-    const Tensor sample_index = on_device(batch.sample_index, network.sample_index());
-    kernels::augment(compute_, augment, images, sample_index, network.input());
-    return on_device(batch.labels, network.labels());
   }
 
-  Tensor on_device(const Tensor& host, const Tensor& device) {
-    if (device.empty()) return host;  // on the CPU there is nothing to copy
-    copy_bytes(compute_, device.data(), host.data(), host.bytes());
-    return device;
+  void stage(std::span<const MicroBatch> micro_batches) {
+    for (const MicroBatch& batch : micro_batches)
+      if (batch.samples() > 0) check_fits(batch);
+    staged_.clear();
+    for (const MicroBatch& batch : micro_batches)
+      staged_.push_back(staging_.stage(compute_, staged_.size(), batch));
   }
 
-  kernels::AugmentOptions augmentation(std::uint64_t epoch) const {
-    kernels::AugmentOptions augment = options_.augment;
-    augment.seed = options_.seed;
-    augment.epoch = epoch;
-    return augment;
+  void write_values(float learning_rate, std::uint64_t epoch, std::uint64_t step) {
+    StepValues& host = *static_cast<StepValues*>(host_values_.data());
+    host.step = step;
+    host.epoch = epoch;
+    optimizer_.advance(learning_rate, host);
+    copy_bytes(compute_, values_.data(), &host, sizeof(host));
   }
 
-  Pass training_pass(const Network& network, const MicroBatch& batch, std::uint64_t step) const {
+  const StepValues* values() const { return static_cast<const StepValues*>(values_.data()); }
+
+  Pass training_pass(const Network& network, const MicroBatch& batch) const {
     Pass pass = network.pass(compute_);
     pass.training = true;
-    pass.dropout = {.seed = options_.seed, .step = step, .first_sample = batch.first_sample};
+    pass.dropout = {.seed = options_.seed, .values = values(), .first_sample = batch.first_sample};
     return pass;
   }
 
-  void update(float learning_rate) {
+  void update() {
     const ParameterArena& arena = model_.arena();
     const auto* statistics = arena.gradients().as<float>();
     kernels::GradientScaling scaling{.statistics = statistics, .clip_norm = options_.clip_norm};
@@ -172,7 +190,7 @@ class TrainingStep::Implementation final : public PassObserver {
       kernels::squared_norm(compute_, arena.gradients(arena.parameters()), norm_workspace_.data(),
                             Tensor(squared_norm_.data(), {1}, DType::f32, arena.device()));
     }
-    optimizer_.update(compute_, learning_rate, scaling);
+    optimizer_.update(compute_, values(), scaling);
     if (arena.buffers().size() > 0)
       kernels::update_running_average(compute_, kRunningDecay, statistics, arena.gradients(arena.buffers()),
                                       arena.weights(arena.buffers()));
@@ -193,15 +211,14 @@ class TrainingStep::Implementation final : public PassObserver {
             .times = clock_.times()};
   }
 
-  [[noreturn]] void fail_non_finite(double loss, std::span<const MicroBatch> micro_batches,
-                                    std::uint64_t epoch, std::uint64_t step) {
+  [[noreturn]] void fail_non_finite(double loss, std::uint64_t step) {
     NonFiniteSearch search(model_, compute_);
-    for (const MicroBatch& batch : micro_batches) {
+    for (const MicroBatch& batch : staged_) {
       if (batch.samples() == 0) continue;
       Network& network = model_.network(batch.samples());
-      load(network, batch, augmentation(epoch));
+      kernels::augment(compute_, options_.augment, batch.images, batch.sample_index, network.input());
       search.input_done(network.input());
-      Pass pass = training_pass(network, batch, step);
+      Pass pass = training_pass(network, batch);
       pass.gradients = model_.arena().gradients().as<float>();  // batch moments go there
       pass.observer = &search;
       network.forward(pass);
@@ -217,12 +234,14 @@ class TrainingStep::Implementation final : public PassObserver {
   GradientSynchronizer& synchronizer_;
   TrainingOptions options_;
   Stream compute_;
+  InputStaging staging_;
   AccumulationTree tree_;
   PhaseClock clock_;
+  Buffer values_, host_values_;  // a StepValues
   Buffer evaluation_statistics_, host_statistics_;
   Buffer squared_norm_, norm_workspace_;  // only with clipping
+  std::vector<MicroBatch> staged_;        // the step's, on the device
   std::size_t current_ = 0;               // micro-batch under way
-  bool is_last_ = false;
 };
 
 TrainingStep::TrainingStep(Model& model, Optimizer& optimizer, GradientSynchronizer& synchronizer,

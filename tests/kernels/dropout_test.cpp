@@ -15,13 +15,28 @@ namespace {
 using kernels::DropoutKey;
 using test::DeviceArray;
 
-constexpr DropoutKey kKey{.seed = 11, .step = 3, .layer = 2, .first_sample = 40};
+// A DropoutKey with its step.
+struct Key {
+  std::uint64_t seed, step;
+  std::uint32_t layer;
+  std::uint64_t first_sample;
+};
 
-std::vector<float> run(Device device, const DropoutKey& key, float probability, Shape shape,
+constexpr Key kKey{.seed = 11, .step = 3, .layer = 2, .first_sample = 40};
+
+// `x` into `y`, with the key's step in memory of the device.
+void drop(const Stream& stream, const Key& key, float probability, const Tensor& x, const Tensor& y) {
+  const test::DeviceStepValues values(stream, {.step = key.step});
+  const DropoutKey device_key{key.seed, values.get(), key.layer, key.first_sample};
+  kernels::dropout(stream, device_key, probability, x, y);
+  stream.synchronize();
+}
+
+std::vector<float> run(Device device, const Key& key, float probability, Shape shape,
                        const std::vector<float>& x) {
   const Stream stream(device);
   const DeviceArray<float> device_x(stream, shape, x), y(stream, shape);
-  kernels::dropout(stream, key, probability, device_x, y);
+  drop(stream, key, probability, device_x, y);
   return y.values();
 }
 
@@ -56,7 +71,7 @@ TEST(Dropout, does_not_depend_on_how_samples_are_split) {
   const auto x = test::uniform(6 * 33, -1, 1, 1);
   for (const Device device : test::test_devices()) {
     const auto all = run(device, kKey, 0.5f, {6, 33}, x);
-    DropoutKey second_half = kKey;
+    Key second_half = kKey;
     second_half.first_sample += 3;
     const auto middle = static_cast<std::ptrdiff_t>(3 * 33);
     EXPECT_EQ(run(device, second_half, 0.5f, {3, 33}, {x.begin() + middle, x.end()}),
@@ -74,8 +89,7 @@ TEST(Dropout, keeps_the_mean_and_varies_with_every_part_of_the_key) {
     // One standard deviation of the mean is sqrt(0.25 / 0.75 / count) = 0.0018.
     EXPECT_NEAR(sum / static_cast<double>(count), 1.0, 0.01);
     EXPECT_EQ(y, run(device, kKey, 0.25f, {1, count}, ones));
-    for (DropoutKey other : {DropoutKey{12, 3, 2, 40}, DropoutKey{11, 4, 2, 40}, DropoutKey{11, 3, 1, 40},
-                             DropoutKey{11, 3, 2, 41}})
+    for (const Key& other : {Key{12, 3, 2, 40}, Key{11, 4, 2, 40}, Key{11, 3, 1, 40}, Key{11, 3, 2, 41}})
       EXPECT_NE(y, run(device, other, 0.25f, {1, count}, ones));
   }
 }
@@ -86,7 +100,7 @@ TEST(Dropout, works_in_place_and_keeps_all_at_probability_zero) {
     EXPECT_EQ(run(device, kKey, 0, {2, 35}, x), x);
     const Stream stream(device);
     const DeviceArray<float> y(stream, {2, 35}, x);
-    kernels::dropout(stream, kKey, 0.5f, y, y);
+    drop(stream, kKey, 0.5f, y, y);
     EXPECT_EQ(y.values(), run(device, kKey, 0.5f, {2, 35}, x));
   }
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/half.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_array.h"
 #include "tests/support/expect_error.h"
@@ -14,11 +15,14 @@ using kernels::AdamWOptions;
 using kernels::GradientScaling;
 using kernels::SgdOptions;
 using test::DeviceArray;
+using test::DeviceStepValues;
 using test::to_double;
 
 constexpr std::size_t kCounts[] = {0, 1, 7, 16, 33, 1009};
 constexpr std::size_t kSteps = 5;
 constexpr float kSamples = 48;
+constexpr float kLearningRate = 0.1f;
+constexpr float kAdamWRate = 0.01f;
 
 // The gradient of a step, summed over the samples. The first is always 0: AdamW then divides 0 by epsilon.
 std::vector<float> gradient_of(std::size_t count, std::size_t step) {
@@ -63,20 +67,21 @@ TEST(Sgd, follows_its_formulas_over_several_steps) {
     for (const std::size_t count : kCounts)
       for (const float clip_norm : {0.0f, 0.7f, 1e6f})
         for (const SgdOptions options :
-             {SgdOptions{0.1f}, SgdOptions{0.1f, 0, 0.01f}, SgdOptions{0.1f, 0.9f, 0.01f},
-              SgdOptions{0.1f, 0.9f, 0.01f, true}}) {
+             {SgdOptions{}, SgdOptions{0, 0.01f}, SgdOptions{0.9f, 0.01f}, SgdOptions{0.9f, 0.01f, true}}) {
           SCOPED_TRACE(fmt::format("{} elements, clip {}, momentum {} on {}", count, clip_norm,
                                    options.momentum, device.to_string()));
           const Stream stream(device);
           const auto initial = test::uniform(count, -1, 1, 1);
           const DeviceArray<float> weights(stream, {count}, initial);
           const DeviceArray<float> momentum(stream, {count}, std::vector<float>(count, 0.0f));
+          const DeviceStepValues values(stream, {.learning_rate = kLearningRate});
           std::vector<double> w = to_double(initial), m(count);
           for (std::size_t step = 0; step < kSteps; ++step) {
             const auto gradient = gradient_of(count, step);
             const Scaling scaling(stream, 1, kSamples, gradient, clip_norm);
-            kernels::sgd_update(stream, options, scaling.get(), DeviceArray<float>(stream, {count}, gradient),
-                                weights, options.momentum == 0 ? Tensor() : momentum.tensor());
+            kernels::sgd_update(stream, options, values.get(), scaling.get(),
+                                DeviceArray<float>(stream, {count}, gradient), weights,
+                                options.momentum == 0 ? Tensor() : momentum.tensor());
             stream.synchronize();
             const double factor = clip(gradient, clip_norm), mu = static_cast<double>(options.momentum);
             for (std::size_t i = 0; i < count; ++i) {
@@ -84,7 +89,7 @@ TEST(Sgd, follows_its_formulas_over_several_steps) {
               g += static_cast<double>(options.weight_decay) * w[i];
               m[i] = mu * m[i] + g;
               const double direction = options.nesterov ? g + mu * m[i] : m[i];
-              w[i] -= static_cast<double>(options.learning_rate) * direction;
+              w[i] -= static_cast<double>(kLearningRate) * direction;
             }
           }
           // Values of order 1 after five steps of some five roundings each.
@@ -98,7 +103,7 @@ TEST(AdamW, follows_its_formulas_over_several_steps) {
     for (const std::size_t count : kCounts)
       for (const float clip_norm : {0.0f, 0.7f}) {
         SCOPED_TRACE(fmt::format("{} elements, clip {} on {}", count, clip_norm, device.to_string()));
-        AdamWOptions options{.learning_rate = 0.01f, .weight_decay = 0.1f};
+        const AdamWOptions options{.weight_decay = 0.1f};
         const Stream stream(device);
         const auto initial = test::uniform(count, -1, 1, 1);
         const std::vector<float> zeros(count, 0.0f);
@@ -106,14 +111,19 @@ TEST(AdamW, follows_its_formulas_over_several_steps) {
         const DeviceArray<float> first(stream, {count}, zeros), second(stream, {count}, zeros);
         std::vector<double> w = to_double(initial), m(count), v(count);
         const double beta1 = static_cast<double>(options.beta1), beta2 = static_cast<double>(options.beta2);
-        const double rate = static_cast<double>(options.learning_rate);
+        const double rate = static_cast<double>(kAdamWRate);
+        double beta1_power = 1, beta2_power = 1;
         for (std::size_t step = 0; step < kSteps; ++step) {
-          options.beta1_power *= beta1;
-          options.beta2_power *= beta2;
+          beta1_power *= beta1;
+          beta2_power *= beta2;
+          const DeviceStepValues values(
+              stream, {.learning_rate = kAdamWRate,
+                       .adamw_step_size = static_cast<float>(rate / (1 - beta1_power)),
+                       .adamw_inverse_root_correction = static_cast<float>(1 / std::sqrt(1 - beta2_power))});
           const auto gradient = gradient_of(count, step);
           const Scaling scaling(stream, 1, kSamples, gradient, clip_norm);
-          kernels::adamw_update(stream, options, scaling.get(), DeviceArray<float>(stream, {count}, gradient),
-                                weights, first, second);
+          kernels::adamw_update(stream, options, values.get(), scaling.get(),
+                                DeviceArray<float>(stream, {count}, gradient), weights, first, second);
           stream.synchronize();
           const double factor = clip(gradient, clip_norm);
           for (std::size_t i = 0; i < count; ++i) {
@@ -121,8 +131,8 @@ TEST(AdamW, follows_its_formulas_over_several_steps) {
             w[i] -= rate * static_cast<double>(options.weight_decay) * w[i];
             m[i] = beta1 * m[i] + (1 - beta1) * g;
             v[i] = beta2 * v[i] + (1 - beta2) * g * g;
-            w[i] -= rate * (m[i] / (1 - options.beta1_power)) /
-                    (std::sqrt(v[i] / (1 - options.beta2_power)) + static_cast<double>(options.epsilon));
+            w[i] -= rate * (m[i] / (1 - beta1_power)) /
+                    (std::sqrt(v[i] / (1 - beta2_power)) + static_cast<double>(options.epsilon));
           }
         }
         // 1 - beta2 is exact only to 6e-8 / 1e-3 in f32, which scales the second moment.
@@ -144,9 +154,10 @@ TEST(Optimizer, skips_a_step_without_samples_or_with_a_broken_loss) {
       const DeviceArray<float> weights(stream, {3}, w), first(stream, {3}, m), second(stream, {3}, v);
       const DeviceArray<float> gradient(stream, {3}, {1, nan, 1});
       const Scaling scaling(stream, loss, samples, {1}, 0);
-      kernels::sgd_update(stream, {0.1f, 0.9f, 0.1f}, scaling.get(), gradient, weights, first);
-      kernels::adamw_update(stream, {.learning_rate = 0.1f, .beta1_power = 0.9, .beta2_power = 0.999},
-                            scaling.get(), gradient, weights, first, second);
+      const DeviceStepValues values(
+          stream, {.learning_rate = 0.1f, .adamw_step_size = 1, .adamw_inverse_root_correction = 30});
+      kernels::sgd_update(stream, {0.9f, 0.1f}, values.get(), scaling.get(), gradient, weights, first);
+      kernels::adamw_update(stream, {}, values.get(), scaling.get(), gradient, weights, first, second);
       kernels::update_running_average(stream, 0.9f, scaling.get().statistics, gradient, second);
       test::expect_equal("weights", weights.values(), w);
       test::expect_equal("first moment", first.values(), m);
@@ -160,9 +171,41 @@ TEST(Optimizer, passes_a_gradient_on_that_is_not_finite) {
     const std::vector<float> g{1, std::numeric_limits<float>::quiet_NaN()};
     const DeviceArray<float> weights(stream, {2}, {1, 1});
     const Scaling scaling(stream, 1, 1, g, 1);
-    kernels::sgd_update(stream, {0.1f}, scaling.get(), DeviceArray<float>(stream, {2}, g), weights, {});
+    const DeviceStepValues values(stream, {.learning_rate = 0.1f});
+    kernels::sgd_update(stream, {}, values.get(), scaling.get(), DeviceArray<float>(stream, {2}, g), weights,
+                        {});
     stream.synchronize();
     for (const float value : weights.values()) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+TEST(Optimizer, keeps_a_rounded_copy_of_the_weights) {
+  for (const Device device : test::test_devices()) {
+    if (device.is_cpu()) continue;
+    for (const std::size_t count : kCounts) {
+      const Stream stream(device);
+      const auto gradient = gradient_of(count, 1);
+      const DeviceArray<float> weights(stream, {count}, test::uniform(count, -1, 1, 1));
+      const std::vector<float> zeros(count, 0.0f);
+      const DeviceArray<float> first(stream, {count}, zeros), second(stream, {count}, zeros);
+      const DeviceArray<float> device_gradient(stream, {count}, gradient);
+      const DeviceArray<BFloat16> rounded(stream, {count});
+      const Scaling sound(stream, 1, kSamples, gradient, 0), broken(stream, 1, 0, gradient, 0);
+      const DeviceStepValues values(
+          stream, {.learning_rate = 0.1f, .adamw_step_size = 1, .adamw_inverse_root_correction = 30});
+      const auto expect_rounded = [&] {
+        const auto bits = rounded.values();
+        const auto exact = weights.values();
+        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(bits[i].bits, to_bfloat16(exact[i]).bits) << i;
+      };
+      kernels::sgd_update(stream, {}, values.get(), sound.get(), device_gradient, weights, {}, rounded);
+      expect_rounded();
+      kernels::adamw_update(stream, {}, values.get(), sound.get(), device_gradient, weights, first, second,
+                            rounded);
+      expect_rounded();
+      kernels::sgd_update(stream, {}, values.get(), broken.get(), device_gradient, weights, {}, rounded);
+      expect_rounded();
+    }
   }
 }
 
@@ -188,13 +231,15 @@ TEST(Optimizer, refuses_shapes_that_differ) {
   const Stream stream(Device::cpu());
   const DeviceArray<float> three(stream, {3}), four(stream, {4});
   const Scaling scaling(stream, 1, 1, {}, 0);
+  const DeviceStepValues values(stream, {});
   test::expect_error<ShapeError>(
-      [&] {
-        kernels::sgd_update(stream, {0.1f, 0.9f}, scaling.get(), three, three, {});
-      },
+      [&] { kernels::sgd_update(stream, {0.9f}, values.get(), scaling.get(), three, three, {}); },
       {"sgd_update: momentum must be f32 [3]"});
   test::expect_error<ShapeError>(
-      [&] { kernels::adamw_update(stream, {}, scaling.get(), three, three, three, four); },
+      [&] { kernels::sgd_update(stream, {}, values.get(), scaling.get(), three, three, {}, three); },
+      {"sgd_update: weights rounded to bf16 are for CUDA devices"});
+  test::expect_error<ShapeError>(
+      [&] { kernels::adamw_update(stream, {}, values.get(), scaling.get(), three, three, three, four); },
       {"adamw_update: second_moment must be f32 [3]", "f32 [4]"});
 }
 

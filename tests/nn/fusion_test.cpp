@@ -20,10 +20,18 @@ std::string fused(const char* spec) {
 }
 
 TEST(Fusion, relu_runs_in_the_epilogue_of_the_layer_before_it) {
-  EXPECT_EQ(fused("conv2d(4,3) relu flatten linear(8) relu linear(4)"), "0+relu 2 3+relu 5");
-  EXPECT_EQ(fused("relu conv2d(4,3) relu relu"), "0 1+relu 3");
+  EXPECT_EQ(fused("conv2d(4,3) relu flatten linear(8) relu linear(4)"),
+            "0+relu 2 3+relu+masked_next 5+masks");
+  EXPECT_EQ(fused("relu conv2d(4,3) relu relu"), "0+masked_next 1+relu+masks 3");
   EXPECT_EQ(fused("conv2d(4,3) batch_norm relu"), "0 1 2");
   EXPECT_EQ(fused("residual[ conv2d(1,1) ] relu"), "0 1");
+}
+
+TEST(Fusion, the_layer_behind_a_relu_takes_its_gradient) {
+  EXPECT_EQ(fused("flatten linear(4) relu linear(4) relu dropout(0.5) linear(4)"),
+            "0 1+relu+masked_next 3+relu+masks 5 6");
+  EXPECT_EQ(fused("batch_norm relu conv2d(4,3) batch_norm"), "0 1+masked_next 2+masks 3");
+  EXPECT_EQ(fused("conv2d(4,3) relu flatten linear(4)"), "0+relu 2 3");
 }
 
 TEST(Fusion, max_pooling_takes_the_gradient_of_the_relu_before_it) {

@@ -46,7 +46,7 @@ class PlannedModel {
   const Model& model() const { return model_; }
   std::span<const std::int32_t> labels() const { return labels_; }
   std::vector<double>& input() { return input_; }
-  kernels::DropoutKey dropout() const { return {.seed = 9, .step = 2, .first_sample = 3}; }
+  kernels::DropoutKey dropout() const { return {.seed = 9, .values = &values_, .first_sample = 3}; }
 
   std::vector<float> forward(bool training) {
     std::copy(input_.begin(), input_.end(), network_.input().as<float>());
@@ -72,6 +72,7 @@ class PlannedModel {
   }
 
  private:
+  StepValues values_{.step = 2};
   Model model_;
   Network& network_;
   std::unique_ptr<Pass> pass_;

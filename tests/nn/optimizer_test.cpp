@@ -15,6 +15,13 @@
 namespace annulus {
 namespace {
 
+// One step on the CPU.
+void update(Optimizer& optimizer, float learning_rate, const kernels::GradientScaling& scaling) {
+  StepValues values;
+  optimizer.advance(learning_rate, values);
+  optimizer.update(StreamView(), &values, scaling);
+}
+
 constexpr float kSamples = 4;
 constexpr float kClipNorm = 0.7f;
 
@@ -73,7 +80,7 @@ void check(const OptimizerOptions& options, bool clip) {
     kernels::GradientScaling scaling{.statistics = gradients, .clip_norm = kClipNorm};
     if (clip) scaling.squared_norm = &squared_norm;
     const float rate = 0.1f / static_cast<float>(step);
-    optimizer->update(StreamView(), rate, scaling);
+    update(*optimizer, rate, scaling);
 
     const double norm = std::sqrt(squared) / kSamples;
     const double factor = (clip ? std::min(1.0, kClipNorm / (norm + 1e-6)) : 1.0) / kSamples;
@@ -141,7 +148,7 @@ TEST(Optimizer, a_resumed_one_continues) {
     for (int i = 0; i < steps; ++i) {
       for (std::size_t e = arena.find("weight").range.begin; e < arena.find("weight").range.end; ++e)
         gradients[e] = static_cast<float>((e * 7 + static_cast<std::size_t>(optimizer.steps())) % 13) - 6;
-      optimizer.update(StreamView(), 0.01f, {.statistics = gradients});
+      update(optimizer, 0.01f, {.statistics = gradients});
     }
   };
   ParameterArena arena = make_arena();
@@ -175,7 +182,7 @@ TEST(Optimizer, a_step_without_samples_or_with_a_broken_loss_changes_nothing) {
       for (std::size_t e = 0; e < arena.elements(); ++e) gradients[e] = nan;
       gradients[0] = loss;
       gradients[2] = samples;
-      optimizer->update(StreamView(), 0.1f, {.statistics = gradients});
+      update(*optimizer, 0.1f, {.statistics = gradients});
       EXPECT_EQ(std::vector<float>(weights.as<float>(), weights.as<float>() + weights.elements()), before);
       for (const OptimizerState& state : optimizer->states())
         for (std::size_t i = 0; i < state.tensor.elements(); ++i)

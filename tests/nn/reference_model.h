@@ -151,7 +151,7 @@ class ReferenceModel {
     const std::size_t row = x.size() / batch_;
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::uint64_t sample = dropout_.first_sample + i / row;
-      const Philox random(dropout_.seed, RandomPurpose::dropout, dropout_.step,
+      const Philox random(dropout_.seed, RandomPurpose::dropout, dropout_.values->step,
                           (std::uint64_t{layer.index} << 32) + sample);
       x[i] = random.uniform(i % row) < spec.probability ? 0 : x[i] / (1 - double{spec.probability});
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/buffer.h"
+#include "core/base/step_values.h"
 #include "core/base/tensor.h"
 
 namespace annulus::test {
@@ -52,6 +53,21 @@ class DeviceArray {
 
   StreamView stream_;
   Shape shape_;
+  Buffer buffer_;
+};
+
+/// StepValues in memory of a device.
+class DeviceStepValues {
+ public:
+  DeviceStepValues(const Stream& stream, const StepValues& values)
+      : buffer_(stream.device(), sizeof(values)) {
+    copy_bytes(stream, buffer_.data(), &values, sizeof(values));
+    stream.synchronize();
+  }
+
+  const StepValues* get() const { return static_cast<const StepValues*>(buffer_.data()); }
+
+ private:
   Buffer buffer_;
 };
 

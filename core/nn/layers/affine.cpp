@@ -15,6 +15,7 @@ class AffineLayer final : public Layer {
   AffineLayer(const FusedLayer& fused, std::size_t batch, const ParameterArena& arena, bool bias,
               std::unique_ptr<Kernel> kernel)
       : mask_(fused.relu && !fused.relu_masked_next),
+        masks_relu_(fused.masks_relu),
         output_(with_batch(batch, fused.node->output)),
         weight_(&arena.find(fused.node->name + ".weight")),
         bias_(bias ? &arena.find(fused.node->name + ".bias") : nullptr),
@@ -23,22 +24,23 @@ class AffineLayer final : public Layer {
   PlannedTensor plan_forward(MemoryPlan& plan, const PlannedTensor& x) override {
     x_ = x;
     plan.use(x_);
-    return y_ = plan.add(output_);
+    return y_ = plan.add(output_, x.dtype);
   }
 
   PlannedTensor plan_backward(MemoryPlan& plan, const PlannedTensor& dy, bool input_gradient) override {
     dy_ = masked_dy_ = dy;
     if (mask_) {
       plan.use(y_);
-      if (!dy.writable) masked_dy_ = plan.add(output_);
+      if (!dy.writable) masked_dy_ = plan.add(output_, dy.dtype);
     }
     plan.use(dy_);
     plan.use(x_);
-    return dx_ = input_gradient ? plan.add(x_.shape) : PlannedTensor();
+    return dx_ = input_gradient ? plan.add(x_.shape, x_.dtype) : PlannedTensor();
   }
 
   void forward(const Pass& pass) override {
-    kernel_->forward(pass.stream, pass.tensor(x_), pass.weights(*weight_), bias(pass), pass.tensor(y_));
+    kernel_->forward(pass.stream, pass.tensor(x_), pass.compute_weights(*weight_), bias(pass),
+                     pass.tensor(y_));
   }
 
   void backward(const Pass& pass) override {
@@ -46,14 +48,16 @@ class AffineLayer final : public Layer {
     if (mask_) kernels::relu_backward(pass.stream, pass.tensor(dy_), pass.tensor(y_), dy);
     kernel_->backward_weights(pass.stream, pass.tensor(x_), dy, pass.gradient(*weight_),
                               bias_ == nullptr ? Tensor() : pass.gradient(*bias_));
-    if (!dx_.empty())
-      kernel_->backward_data(pass.stream, dy, pass.weights(*weight_), Tensor(), pass.tensor(dx_));
+    if (dx_.empty()) return;
+    kernel_->backward_data(pass.stream, dy, pass.compute_weights(*weight_),
+                           masks_relu_ ? pass.tensor(x_) : Tensor(), pass.tensor(dx_));
   }
 
  private:
-  Tensor bias(const Pass& pass) const { return bias_ == nullptr ? Tensor() : pass.weights(*bias_); }
+  Tensor bias(const Pass& pass) const { return bias_ == nullptr ? Tensor() : pass.compute_weights(*bias_); }
 
-  bool mask_;  // the gradient of a fused ReLU is taken here
+  bool mask_;        // the gradient of the ReLU behind this layer is taken here
+  bool masks_relu_;  // and so is that of the ReLU before it, in dx
   Shape output_;
   const ArenaSlice* weight_;
   const ArenaSlice* bias_;
@@ -77,7 +81,8 @@ std::unique_ptr<Layer> make_conv2d_layer(const FusedLayer& fused, std::size_t ba
                                    .stride = spec.stride,
                                    .padding = spec.padding,
                                    .bias = spec.bias,
-                                   .relu = fused.relu};
+                                   .relu = fused.relu,
+                                   .precision = arena.precision()};
   return std::make_unique<AffineLayer<kernels::Conv2d>>(fused, batch, arena, spec.bias,
                                                         kernels::make_conv2d(arena.device(), shape));
 }
@@ -90,7 +95,8 @@ std::unique_ptr<Layer> make_linear_layer(const FusedLayer& fused, std::size_t ba
                                    .in_features = node.input[0],
                                    .out_features = spec.features,
                                    .bias = spec.bias,
-                                   .relu = fused.relu};
+                                   .relu = fused.relu,
+                                   .precision = arena.precision()};
   return std::make_unique<AffineLayer<kernels::Linear>>(fused, batch, arena, spec.bias,
                                                         kernels::make_linear(arena.device(), shape));
 }

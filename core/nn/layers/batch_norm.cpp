@@ -27,13 +27,13 @@ class BatchNormLayer final : public Layer {
     plan.use(x_);
     mean_ = plan.add(scale_->shape);
     inverse_std_ = plan.add(scale_->shape);
-    return y_ = plan.add(x.shape);
+    return y_ = plan.add(x.shape, x.dtype);
   }
 
   PlannedTensor plan_backward(MemoryPlan& plan, const PlannedTensor& dy, bool) override {
     dy_ = dy;
     for (const PlannedTensor& read : {dy_, x_, mean_, inverse_std_}) plan.use(read);
-    return dx_ = dy.writable ? dy : plan.add(dy.shape);
+    return dx_ = dy.writable ? dy : plan.add(dy.shape, dy.dtype);
   }
 
   void forward(const Pass& pass) override {

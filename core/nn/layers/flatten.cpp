@@ -14,14 +14,14 @@ class FlattenLayer final : public Layer {
     const std::size_t batch = x.shape[0];
     const Shape flat{batch, x.shape.elements() / batch};
     if (is_view()) return x.reshaped(flat);
-    return y_ = plan.add(flat);
+    return y_ = plan.add(flat, x.dtype);
   }
 
   PlannedTensor plan_backward(MemoryPlan& plan, const PlannedTensor& dy, bool) override {
     if (is_view()) return dy.reshaped(x_.shape);
     dy_ = dy;
     plan.use(dy_);
-    return dx_ = plan.add(x_.shape);
+    return dx_ = plan.add(x_.shape, x_.dtype);
   }
 
   void forward(const Pass& pass) override {

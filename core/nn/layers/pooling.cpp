@@ -13,7 +13,7 @@ class MaxPool2dLayer final : public Layer {
     x_ = x;
     plan.use(x_);
     argmax_ = plan.add(shape_.output(), DType::u8);
-    return y_ = plan.add(shape_.output());
+    return y_ = plan.add(shape_.output(), x.dtype);
   }
 
   PlannedTensor plan_backward(MemoryPlan& plan, const PlannedTensor& dy, bool) override {
@@ -21,7 +21,7 @@ class MaxPool2dLayer final : public Layer {
     plan.use(dy_);
     plan.use(argmax_);
     if (masks_relu_) plan.use(y_);
-    return dx_ = plan.add(shape_.input());
+    return dx_ = plan.add(shape_.input(), x_.dtype);
   }
 
   void forward(const Pass& pass) override {
@@ -44,13 +44,13 @@ class GlobalAveragePoolLayer final : public Layer {
   PlannedTensor plan_forward(MemoryPlan& plan, const PlannedTensor& x) override {
     x_ = x;
     plan.use(x_);
-    return y_ = plan.add({x.shape[0], x.shape[3]});
+    return y_ = plan.add({x.shape[0], x.shape[3]}, x.dtype);
   }
 
   PlannedTensor plan_backward(MemoryPlan& plan, const PlannedTensor& dy, bool) override {
     dy_ = dy;
     plan.use(dy_);
-    return dx_ = plan.add(x_.shape);
+    return dx_ = plan.add(x_.shape, x_.dtype);
   }
 
   void forward(const Pass& pass) override {

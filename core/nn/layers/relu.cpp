@@ -12,7 +12,7 @@ class ReluLayer final : public Layer {
   PlannedTensor plan_forward(MemoryPlan& plan, const PlannedTensor& x) override {
     x_ = x;
     plan.use(x_);
-    return y_ = x.writable ? x : plan.add(x.shape);
+    return y_ = x.writable ? x : plan.add(x.shape, x.dtype);
   }
 
   PlannedTensor plan_backward(MemoryPlan& plan, const PlannedTensor& dy, bool) override {
@@ -20,7 +20,7 @@ class ReluLayer final : public Layer {
     dy_ = dy;
     plan.use(dy_);
     plan.use(y_);
-    return dx_ = dy.writable ? dy : plan.add(dy.shape);
+    return dx_ = dy.writable ? dy : plan.add(dy.shape, dy.dtype);
   }
 
   void forward(const Pass& pass) override {

@@ -16,7 +16,7 @@ class ResidualLayer final : public Layer {
     shortcut_y_ = shortcut_.plan_forward(plan, x.read_only());
     plan.use(main_y_);
     plan.use(shortcut_y_);
-    return y_ = plan.add(main_y_.shape);
+    return y_ = plan.add(main_y_.shape, main_y_.dtype);
   }
 
   PlannedTensor plan_backward(MemoryPlan& plan, const PlannedTensor& dy, bool input_gradient) override {
@@ -30,7 +30,7 @@ class ResidualLayer final : public Layer {
     plan.use(shortcut_dx_);
     if (main_dx_.writable) return dx_ = main_dx_;
     if (shortcut_dx_.writable) return dx_ = shortcut_dx_;
-    return dx_ = plan.add(main_dx_.shape);
+    return dx_ = plan.add(main_dx_.shape, main_dx_.dtype);
   }
 
   void forward(const Pass& pass) override {
