@@ -6,6 +6,9 @@
 #include "tests/support/device_array.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/random_values.h"
+#if ANNULUS_TESTS_ON_VIRTUAL_GPU
+#include "tests/virtual_gpu/virtual_gpu.h"
+#endif
 
 namespace annulus {
 namespace {
@@ -68,6 +71,30 @@ TEST(Elementwise, transposes_the_inner_axes) {
           test::expect_equal("y", y.values(), expected);
         }
 }
+
+#if ANNULUS_TESTS_ON_VIRTUAL_GPU
+// The first block's share of the grid-stride loop has the first and the last elements in it.
+TEST(Elementwise, adds_beyond_2_31_elements) {
+  constexpr std::size_t kCount = (std::size_t{1} << 31) + 5;
+  const Stream stream(Device::cuda(0));
+  const virtual_gpu::SparseAllocations sparse(virtual_gpu::SparseContents::zeros);
+  const virtual_gpu::OnlyBlocks only([](std::size_t) { return std::vector<std::size_t>{0}; });
+  const Buffer a(stream.device(), kCount * sizeof(float)), b(stream.device(), kCount * sizeof(float));
+  const Buffer y(stream.device(), kCount * sizeof(float));
+  const auto last = [](const Buffer& array) { return static_cast<float*>(array.data()) + kCount - 5; };
+  const std::vector<float> five{1, 2, 3, 4, 5};
+  for (const Buffer* const operand : {&a, &b})
+    copy_bytes(stream, last(*operand), five.data(), 5 * sizeof(float));
+  const auto whole = [](const Buffer& array) {
+    return Tensor(array.data(), {kCount}, DType::f32, array.device());
+  };
+  kernels::add(stream, whole(a), whole(b), whole(y));
+  std::vector<float> sums(5);
+  copy_bytes(stream, sums.data(), last(y), 5 * sizeof(float));
+  stream.synchronize();
+  test::expect_equal("the last sums", sums, std::vector<float>{2, 4, 6, 8, 10});
+}
+#endif
 
 TEST(Elementwise, refuses_shapes_that_differ) {
   const Stream stream(Device::cpu());

@@ -145,7 +145,7 @@ class BlockRunner {
   }
 
   Moment moment(const Thread& thread, std::uint32_t serial) const {
-    return {serial, number_, thread.number, epoch_, thread.warp_epoch};
+    return {serial, number_, epoch_, thread.number & 0x3ffu, thread.warp_epoch & 0x3fffffu};
   }
 
   std::string describe(const Thread& t) const {
@@ -297,12 +297,14 @@ void run_launch(const Launch& launch, DeviceMemory& memory, std::mt19937_64& ran
   const DeviceMemory::Access access(memory);
   static Pool pool;  // the machine's lock is held
   BlockRunner runner(launch, memory, random, pool);
-  const std::size_t blocks = std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z;
+  const std::size_t all = std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z;
+  const std::size_t blocks = launch.only.empty() ? all : launch.only.size();
   // i -> (start + i * step) mod blocks visits every block once if step and blocks share no divisor.
   const std::size_t start = random() % blocks;
   std::size_t step = random() % blocks + 1;
   while (std::gcd(step, blocks) != 1) step = step % blocks + 1;
-  for (std::size_t i = 0, block = start; i < blocks; ++i, block = (block + step) % blocks) {
+  for (std::size_t i = 0, next = start; i < blocks; ++i, next = (next + step) % blocks) {
+    const std::size_t block = launch.only.empty() ? next : launch.only[next];
     const uint3 index{static_cast<unsigned>(block % launch.grid.x),
                       static_cast<unsigned>(block / launch.grid.x % launch.grid.y),
                       static_cast<unsigned>(block / launch.grid.x / launch.grid.y)};
@@ -349,13 +351,10 @@ void check_device_access(const void* address, std::size_t bytes, bool is_write, 
       report(code, "read of never-written memory: {}", where(bad));
   }
   if (is_write) shadow.set(address, bytes, ByteState::written);
-  // Histories are kept per 4-byte word, so a narrower access cannot be told from its neighbour's.
-  if (bytes < 4) return;
   const Moment now = running_block->moment(thread, is_shared ? running_block->serial() : launch.serial);
-  for (std::size_t i = 0; i < bytes; i += 4)
-    if (const Moment* earlier = race(shadow.history(at + i), now, is_write))
-      report(code, "data race: {} of {} is not ordered with an access of block {}, thread {} by any barrier",
-             verb, where(at + i), earlier->block, earlier->thread);
+  if (const Race race = shadow.enter(address, bytes, now, is_write); race.earlier != nullptr)
+    report(code, "data race: {} of {} is not ordered with an access of block {}, thread {} by any barrier",
+           verb, where(race.at), race.earlier->block, race.earlier->thread);
 }
 
 uint3 thread_index() { return running_thread->index; }

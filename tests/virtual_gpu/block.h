@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "include/cuda_runtime.h"
 #include "memory.h"
@@ -20,6 +21,7 @@ struct Launch {
   std::size_t argument_bytes;
   std::string name;
   std::uint32_t serial;
+  std::vector<std::size_t> only;  ///< numbers of the blocks to run, x fastest; empty: all
 };
 
 /// Runs all blocks of a launch on the device with this memory. Blocks run one after the other in an order

@@ -165,6 +165,26 @@ void fail_allocation(std::size_t nth) {
   machine().failing_allocation = nth;
 }
 
+SparseAllocations::SparseAllocations(SparseContents contents) {
+  const std::lock_guard lock(machine().mutex);
+  machine().sparse_allocations = contents;
+}
+
+SparseAllocations::~SparseAllocations() {
+  const std::lock_guard lock(machine().mutex);
+  machine().sparse_allocations.reset();
+}
+
+OnlyBlocks::OnlyBlocks(Select select) {
+  const std::lock_guard lock(machine().mutex);
+  machine().only_blocks = std::move(select);
+}
+
+OnlyBlocks::~OnlyBlocks() {
+  const std::lock_guard lock(machine().mutex);
+  machine().only_blocks = nullptr;
+}
+
 std::string leak_report() {
   const std::lock_guard lock(machine().mutex);
   return machine().leaks();

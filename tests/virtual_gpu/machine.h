@@ -11,6 +11,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -67,6 +68,8 @@ class Machine {
   std::size_t live_events = 0;
   std::size_t failing_allocation = 0;  ///< counts down to the one that fails; 0: none does
   std::uint32_t launch_serial = 0;
+  std::optional<SparseContents> sparse_allocations;  ///< how device memory is allocated now; empty: as usual
+  OnlyBlocks::Select only_blocks;                    ///< which blocks launches run now; empty: all
 
   std::mt19937_64& random() { return random_; }
   void set_seed(std::uint64_t seed);

@@ -11,10 +11,15 @@
 namespace virtual_gpu {
 namespace {
 
-constexpr std::size_t kRegionBytes = std::size_t{8} << 30;    // address space: nothing is used twice
+constexpr std::size_t kRegionBytes = std::size_t{1} << 39;    // address space: nothing is used twice
 constexpr std::size_t kCapacityBytes = std::size_t{2} << 30;  // live memory
 constexpr std::size_t kAlignment = 256;                       // cudaMalloc's
 constexpr std::size_t kGap = 1024;                            // at least, between allocations
+constexpr std::size_t kPageBytes = 4096;
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 char* reserve_region(int ordinal) {
   void* region =
@@ -23,10 +28,14 @@ char* reserve_region(int ordinal) {
   return static_cast<char*>(region);
 }
 
-// A key that no thread has access to until it asks for it.
+// A key that no thread has access to until it asks for it. Without keys, the whole process has access or
+// none.
 int lock_region(char* region) {
   const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-  if (key >= 0) pkey_mprotect(region, kRegionBytes, PROT_READ | PROT_WRITE, key);
+  if (key >= 0)
+    pkey_mprotect(region, kRegionBytes, PROT_READ | PROT_WRITE, key);
+  else
+    mprotect(region, kRegionBytes, PROT_NONE);
   return key;
 }
 
@@ -44,15 +53,26 @@ DeviceMemory::~DeviceMemory() {
 }
 
 void* DeviceMemory::allocate(std::size_t bytes) {
-  const std::size_t begin = (used_ + kGap + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t begin = round_up(used_ + kGap, kAlignment);
   if (bytes > kCapacityBytes - live_bytes_ || begin + bytes + kGap > kRegionBytes) return nullptr;
   char* const data = base_ + begin;
   used_ = begin + bytes;
   live_bytes_ += bytes;
-  allocations_[data] = {bytes, allocations_.size() + 1, true};
+  allocations_[data] = {bytes, allocations_.size() + 1};
   const Access access(*this);
   std::memset(data, 0xff, bytes);
   shadow_.set(data, bytes, ByteState::unwritten);
+  return data;
+}
+
+void* DeviceMemory::allocate_sparse(std::size_t bytes, ByteState state) {
+  const std::size_t begin = round_up(used_ + kGap, kPageBytes);
+  const std::size_t pages = round_up(bytes + kGap, kPageBytes);
+  if (begin + pages > kRegionBytes) return nullptr;
+  char* const data = base_ + begin;
+  used_ = begin + pages;
+  allocations_[data] = {bytes, allocations_.size() + 1, true, true};
+  shadow_.set_sparse(data, bytes, state);
   return data;
 }
 
@@ -61,8 +81,13 @@ std::size_t DeviceMemory::free(void* data) {
   if (found == allocations_.end() || !found->second.live) return 0;
   found->second.live = false;
   const std::size_t bytes = found->second.bytes;
-  live_bytes_ -= bytes;
-  shadow_.set(data, bytes, ByteState::freed);
+  if (found->second.sparse) {
+    madvise(data, bytes, MADV_DONTNEED);
+    shadow_.set_sparse(data, bytes, ByteState::freed);
+  } else {
+    live_bytes_ -= bytes;
+    shadow_.set(data, bytes, ByteState::freed);
+  }
   return bytes;
 }
 
@@ -93,14 +118,20 @@ std::string DeviceMemory::describe_live() const {
   return text;
 }
 
-DeviceMemory::Access::Access(const DeviceMemory& memory) : key_(memory.key_), previous_(0) {
-  if (key_ < 0) return;
-  previous_ = static_cast<unsigned>(pkey_get(key_));
-  pkey_set(key_, 0);
+DeviceMemory::Access::Access(DeviceMemory& memory) : memory_(memory) {
+  if (memory.key_ >= 0) {
+    previous_ = static_cast<unsigned>(pkey_get(memory.key_));
+    pkey_set(memory.key_, 0);
+  } else if (memory.accesses_++ == 0) {
+    mprotect(memory.base_, kRegionBytes, PROT_READ | PROT_WRITE);
+  }
 }
 
 DeviceMemory::Access::~Access() {
-  if (key_ >= 0) pkey_set(key_, previous_);
+  if (memory_.key_ >= 0)
+    pkey_set(memory_.key_, previous_);
+  else if (--memory_.accesses_ == 0)
+    mprotect(memory_.base_, kRegionBytes, PROT_NONE);
 }
 
 void* PinnedMemory::allocate(std::size_t bytes) {

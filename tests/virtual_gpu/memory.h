@@ -1,5 +1,5 @@
-// The memory of one device: a region of address space that the processor's protection keys close to all code
-// but the device's own, where it has such keys; and the page-locked host memory that devices copy from.
+// The memory of one device: a region of address space that is closed to all code but the device's own; and
+// the page-locked host memory that devices copy from.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,10 @@ class DeviceMemory {
   /// that was never used before. Null if the device is full.
   void* allocate(std::size_t bytes);
 
+  /// Memory that takes none of the device's and the host's until it is touched. It reads as zeros, and counts
+  /// as written or not.
+  void* allocate_sparse(std::size_t bytes, ByteState state);
+
   /// Size of the freed allocation; 0 if `data` is not the start of a live one.
   std::size_t free(void* data);
 
@@ -34,28 +38,31 @@ class DeviceMemory {
   /// The live allocations, one per line.
   std::string describe_live() const;
 
-  /// While one of these exists, this host thread may touch the device's memory.
+  /// While one of these exists, this host thread may touch the device's memory. Where the processor has no
+  /// protection keys, every thread may. The machine's lock is held.
   class Access {
    public:
-    explicit Access(const DeviceMemory& memory);
+    explicit Access(DeviceMemory& memory);
     ~Access();
     Access(const Access&) = delete;
     Access& operator=(const Access&) = delete;
 
    private:
-    int key_;
-    unsigned previous_;
+    DeviceMemory& memory_;
+    unsigned previous_ = 0;
   };
 
  private:
   struct Allocation {
     std::size_t bytes, serial;
-    bool live;
+    bool live = true;
+    bool sparse = false;
   };
 
   int ordinal_;
   char* base_;
   int key_;  // -1: the processor has no protection keys, or too few
+  int accesses_ = 0;
   Shadow shadow_;
   std::size_t used_ = 0;  // bytes of the region ever handed out, with their surroundings
   std::size_t live_bytes_ = 0;

@@ -126,6 +126,39 @@ TEST_F(VirtualGpuReportsDeathTest, BlocksWriteTheSamePlace) {
   EXPECT_DEATH(run(2, 1, 0, all_blocks_write, array_), "data race: write of byte 0");
 }
 
+// Neighbouring threads write neighbouring elements of two bytes, or all the same one.
+__global__ void write_halves(std::uint16_t* to, unsigned elements) {
+  to[threadIdx.x % elements] = static_cast<std::uint16_t>(threadIdx.x);
+}
+
+__global__ void write_words(float* to) { to[threadIdx.x] = 1; }
+
+__global__ void write_bytes_of_a_word(float* word) {
+  reinterpret_cast<unsigned char*>(word)[threadIdx.x % 4] = 1;
+}
+
+// One thread writes a word, another reads half of it.
+__global__ void mix_widths(float* data, std::uint16_t* to, bool with_barrier) {
+  if (threadIdx.x == 0) data[0] = 1;
+  if (with_barrier) __syncthreads();
+  if (threadIdx.x == 40) to[0] = reinterpret_cast<const std::uint16_t*>(data)[1];
+}
+
+TEST_F(VirtualGpuReportsDeathTest, RacesOfNarrowAccesses) {
+  auto* const halves = reinterpret_cast<std::uint16_t*>(array_);
+  for (int i = 0; i < 3; ++i) {  // the histories of words and of their bytes take turns
+    run(1, kThreads, 0, write_halves, halves, kThreads);
+    run(1, 4, 0, write_bytes_of_a_word, array_);
+    run(1, kThreads, 0, write_words, array_);
+    run(1, kThreads, 0, mix_widths, array_, halves + 8, true);
+  }
+  EXPECT_DEATH(run(1, kThreads, 0, write_halves, halves, kThreads - 1), "data race: write of byte 0");
+  EXPECT_DEATH(run(1, 5, 0, write_bytes_of_a_word, array_), "data race: write of byte 0");
+  EXPECT_DEATH(run(2, 1, 0, write_bytes_of_a_word, array_), "data race: write of byte 0");
+  EXPECT_DEATH(run(1, kThreads, 0, mix_widths, array_, halves + 8, false),
+               "data race: (read of byte 2|write of byte 2)|never-written");
+}
+
 __global__ void half_at_barrier() {
   if (threadIdx.x < blockDim.x / 2) __syncthreads();
 }

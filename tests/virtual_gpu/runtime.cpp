@@ -136,7 +136,14 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   const Lock lock(machine().mutex);
   VirtualDevice& device = current();
   const bool fails = machine().failing_allocation != 0 && --machine().failing_allocation == 0;
-  *data = fails ? nullptr : device.memory.allocate(bytes);
+  const auto& sparse = machine().sparse_allocations;
+  if (fails)
+    *data = nullptr;
+  else if (sparse)
+    *data = device.memory.allocate_sparse(
+        bytes, *sparse == SparseContents::zeros ? ByteState::written : ByteState::unwritten);
+  else
+    *data = device.memory.allocate(bytes);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
   DeviceLedger& ledger = device.ledger;
   ++ledger.allocations;
@@ -367,6 +374,17 @@ void check_limits(const cudaLaunchConfig_t& config, const std::string& name) {
   limit("bytes of dynamic shared memory", config.dynamicSmemBytes, 0, 48 * 1024);
 }
 
+// The blocks that a test chose, checked; empty: all.
+std::vector<std::size_t> chosen_blocks(const dim3& grid, const char* name) {
+  if (!machine().only_blocks) return {};
+  const std::size_t blocks = std::size_t{grid.x} * grid.y * grid.z;
+  const std::vector<std::size_t> chosen = machine().only_blocks(blocks);
+  const auto largest = std::max_element(chosen.begin(), chosen.end());
+  if (chosen.empty() || *largest >= blocks)
+    report(nullptr, "a test must choose blocks 0 to {} of {}", blocks - 1, name);
+  return chosen;
+}
+
 }  // namespace
 
 cudaError_t virtual_gpu::launch(const cudaLaunchConfig_t& config, void (*call)(const void*),
@@ -379,8 +397,15 @@ cudaError_t virtual_gpu::launch(const cudaLaunchConfig_t& config, void (*call)(c
   check_limits(config, signature);
   ++device.ledger.launches;
   const std::shared_ptr<const void> owned(arguments, release);
-  Launch launch{config.gridDim, config.blockDim, config.dynamicSmemBytes,  call, arguments,
-                argument_bytes, signature,       ++machine().launch_serial};
+  Launch launch{config.gridDim,
+                config.blockDim,
+                config.dynamicSmemBytes,
+                call,
+                arguments,
+                argument_bytes,
+                signature,
+                ++machine().launch_serial,
+                chosen_blocks(config.gridDim, signature)};
   machine().enqueue(stream, {[launch = std::move(launch), owned, &device] {
                                run_launch(launch, device.memory, machine().random());
                              },

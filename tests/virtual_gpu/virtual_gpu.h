@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace virtual_gpu {
 
@@ -26,6 +28,33 @@ void set_seed(std::uint64_t seed);
 
 /// Makes the nth device allocation from now on fail (1 is the next one); 0 makes none fail.
 void fail_allocation(std::size_t nth);
+
+/// What memory holds that was allocated sparsely. It reads as zeros either way.
+enum class SparseContents {
+  unwritten,  ///< to read it is a fault
+  zeros       ///< as if written
+};
+
+/// While one exists, device allocations of any size succeed: pages of them exist once they are touched. For
+/// arrays of more than 2^31 elements, together with OnlyBlocks.
+class SparseAllocations {
+ public:
+  explicit SparseAllocations(SparseContents contents);
+  ~SparseAllocations();
+  SparseAllocations(const SparseAllocations&) = delete;
+  SparseAllocations& operator=(const SparseAllocations&) = delete;
+};
+
+/// While one exists, a launch of `blocks` blocks runs only those that `select(blocks)` numbers, counted with
+/// x fastest.
+class OnlyBlocks {
+ public:
+  using Select = std::function<std::vector<std::size_t>(std::size_t blocks)>;
+  explicit OnlyBlocks(Select select);
+  ~OnlyBlocks();
+  OnlyBlocks(const OnlyBlocks&) = delete;
+  OnlyBlocks& operator=(const OnlyBlocks&) = delete;
+};
 
 /// Host and device memory that is never freed, and streams and events never destroyed, end the process with a
 /// report. This is that report, without the end; empty if there is nothing to report.
