@@ -170,6 +170,10 @@ TrainingSetup set_up_training(Communicator& communicator, const RankEnvironment&
     if (!choice.note.empty()) setup.notes.push_back(choice.note);
     if (setup.checkpoint)
       setup.device = map_device(setup.options, setup.checkpoint->tensors(), choice.device);
+    require<ConfigError>(
+        setup.options.precision == "f32" || setup.device.is_cuda(),
+        "--precision {} needs a CUDA device, and this run is on the CPU; use --precision f32",
+        setup.options.precision);
 
     setup.options.ranks = static_cast<std::uint64_t>(communicator.world_size());
     setup.state.world_size = communicator.world_size();

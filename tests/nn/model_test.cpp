@@ -92,6 +92,16 @@ TEST(Model, layers_that_do_not_fit_are_named) {
   expect_error<ConfigError>([] { Model("flatten linear(2)", {0, 5, 2}); }, {"0x5x2"});
 }
 
+TEST(Model, refuses_a_precision_that_the_device_has_not) {
+  EXPECT_EQ(Model("flatten linear(2)", {2, 2, 1}).precision(), Precision::f32);
+  for (const Precision precision : {Precision::tf32, Precision::bf16})
+    expect_error<ConfigError>(
+        [&] {
+          Model("flatten linear(2)", {2, 2, 1}, Device::cpu(), {}, precision);
+        },
+        {"precision " + std::string(name_of(precision)) + " needs a CUDA device"});
+}
+
 TEST(Model, batch_sizes_share_one_workspace) {
   Model model("conv2d(8,3) relu maxpool(2) flatten linear(10)", {12, 12, 1});
   Network& large = model.network(32);

@@ -97,6 +97,8 @@ TEST_F(BadInput, Options) {
   const auto run = run_on(data("good"));
   expect_refusal_at_any_world_size(with(run, {"--momentun", "0.5"}), {"--momentun", "--momentum"});
   expect_refusal_at_any_world_size(with(run, {"--lr", "-1"}), {"--lr"});
+  expect_refusal_at_any_world_size(with(run, {"--precision", "bf16"}),
+                                   {"--precision bf16", "CUDA", "--precision f32"});
   const std::string config = inputs_ / "config.json";
   std::ofstream(config) << R"({"sede": 3})";
   expect_refusal_at_any_world_size(with(run, {"--config", config}), {"sede", "seed"});

@@ -96,6 +96,7 @@ TEST(TrainOptions, ValuesOutOfRangeAreRefused) {
   check({});
   expect_error<ConfigError>([&] { check({"--model", "cn"}); }, {"cn", "cnn"});
   expect_error<ConfigError>([&] { check({"--optimizer", "adam"}); }, {"adam", "adamw"});
+  expect_error<ConfigError>([&] { check({"--precision", "fp16"}); }, {"--precision", "fp16", "bf16"});
   expect_error<ConfigError>([&] { check({"--schedule", "cosin"}); }, {"cosin", "cosine"});
   expect_error<ConfigError>([&] { check({"--device", "cdua"}); }, {"--device", "cdua", "cuda"});
   expect_error<ConfigError>([&] { check({"--augment", "rotate"}); }, {"--augment", "rotate", "crop-flip"});
