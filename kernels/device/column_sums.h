@@ -31,9 +31,10 @@ __device__ double sum_rows(std::size_t begin, std::size_t end, double* shared, T
 /// Row chunks that column_sums cuts `rows` into.
 std::size_t column_sums_chunks(std::size_t rows);
 
-/// sums[channels] = column sums of x[rows, channels], f32. `partials` holds column_sums_chunks(rows) *
-/// channels f32.
-void column_sums(StreamView stream, std::size_t rows, std::size_t channels, const float* x, float* partials,
+/// sums[channels] = column sums of x[rows, channels], T being float or BFloat16. `partials` holds
+/// column_sums_chunks(rows) * channels f32.
+template <class T>
+void column_sums(StreamView stream, std::size_t rows, std::size_t channels, const T* x, float* partials,
                  float* sums);
 
 }  // namespace annulus::kernels

@@ -1,10 +1,10 @@
-// Images as operands of tiled_gemm.h, without an im2col copy in memory ("implicit GEMM": S. Chetlur et al.,
-// "cuDNN: Efficient primitives for deep learning", 2014, https://arxiv.org/abs/1410.0759).
+// Images as operands of the matrix products, without an im2col copy in memory ("implicit GEMM": S. Chetlur et
+// al., "cuDNN: Efficient primitives for deep learning", 2014, https://arxiv.org/abs/1410.0759).
 #pragma once
 
 #include "kernels/conv2d.h"
 #include "kernels/device/fast_divisor.h"
-#include "kernels/device/tiled_gemm.h"
+#include "kernels/device/gemm_plan.h"
 
 namespace annulus::kernels {
 
@@ -62,89 +62,90 @@ __device__ inline Tap take_tap(const ConvolutionIndex& index, const FastDivisor&
   return result;
 }
 
+/// The first row or column of a line that is beyond the operand: no offset brings it back into an image.
+inline constexpr std::uint32_t kOutside = std::uint32_t{1} << 31;
+
 /// x under the kernel: element (output pixel, tap). As A of the forward product its rows are pixels and k are
-/// taps (PixelsAreRows); as B of the weight gradient its rows are taps and k are pixels. Packs run over taps.
-template <bool PixelsAreRows, int Width>
+/// taps (PixelsAreRows); for the weight gradient its rows are taps and k are pixels. Packs run over taps.
+template <class T, bool PixelsAreRows, int Width>
 struct PatchOperand {
+  using Element = T;
   static constexpr bool kAlongK = PixelsAreRows;
   static constexpr int kWidth = Width;
   struct Line {
-    std::uint32_t a, b, c;  // a Position or a Tap
-    bool inside;
+    std::uint32_t row,
+        column;          // what a pixel or a tap adds to those of x; wrapped around if before the image
+    std::uint32_t rest;  // image of a pixel, channel of a tap
   };
 
-  const float* x;
+  const T* x;
   std::uint32_t rows;  // pixels or taps
   ConvolutionIndex index;
 
   __device__ Line line(std::size_t i) const {
-    const bool inside = i < rows;
-    const std::uint32_t at = inside ? static_cast<std::uint32_t>(i) : 0;
+    if (i >= rows) return {kOutside, 0, 0};
+    const auto at = static_cast<std::uint32_t>(i);
     if constexpr (PixelsAreRows) {
       const Position p = output_position(index, at);
-      return {p.image, p.row, p.column, inside};
+      return {p.row * index.stride - index.padding, p.column * index.stride - index.padding, p.image};
     } else {
       const Tap t = take_tap(index, index.by_in_channels, at);
-      return {t.row, t.column, t.channel, inside};
+      return {t.row - index.padding, t.column - index.padding, t.channel};
     }
   }
 
-  __device__ Pack<Width> load(const Line& line, std::size_t k) const {
-    Position p;
-    Tap t;
+  __device__ Pack<Width, T> load(const Line& line, std::size_t k) const {
+    std::uint32_t row = line.row, column = line.column, image, channel;
     if constexpr (PixelsAreRows) {
-      p = {line.a, line.b, line.c};
-      t = take_tap(index, index.by_in_channels, static_cast<std::uint32_t>(k));
+      const Tap t = take_tap(index, index.by_in_channels, static_cast<std::uint32_t>(k));
+      row += t.row, column += t.column, image = line.rest, channel = t.channel;
     } else {
-      p = output_position(index, static_cast<std::uint32_t>(k));
-      t = {line.a, line.b, line.c};
+      const Position p = output_position(index, static_cast<std::uint32_t>(k));
+      row += p.row * index.stride, column += p.column * index.stride, image = p.image, channel = line.rest;
     }
     // Unsigned, so that "before the image" is past its end.
-    const std::uint32_t row = p.row * index.stride + t.row - index.padding;
-    const std::uint32_t column = p.column * index.stride + t.column - index.padding;
-    if (!line.inside || row >= index.in_height || column >= index.in_width) return {};
-    const std::size_t pixel = (std::size_t{p.image} * index.in_height + row) * index.in_width + column;
-    return kernels::load<Width>(x + pixel * index.in_channels + t.channel);
+    if (row >= index.in_height || column >= index.in_width) return {};
+    const std::size_t pixel = (std::size_t{image} * index.in_height + row) * index.in_width + column;
+    return kernels::load<Width>(x + pixel * index.in_channels + channel);
   }
 };
 
 /// dy where the kernel touched an input pixel: element (input pixel, tap over output channels), for the data
 /// gradient.
-template <int Width>
+template <class T, int Width>
 struct TouchedOperand {
+  using Element = T;
   static constexpr bool kAlongK = true;
   static constexpr int kWidth = Width;
   struct Line {
-    Position position;
-    bool inside;
+    std::uint32_t row, column, image;  // of the input pixel in the padded image
   };
 
-  const float* dy;
+  const T* dy;
   std::uint32_t rows;  // input pixels
   ConvolutionIndex index;
 
   __device__ Line line(std::size_t i) const {
+    if (i >= rows) return {kOutside, 0, 0};
     Line line;
-    line.inside = i < rows;
-    line.position.column = line.inside ? static_cast<std::uint32_t>(i) : 0;
-    line.position.row = index.by_in_width.divide(line.position.column);
-    line.position.image = index.by_in_height.divide(line.position.row);
+    line.column = static_cast<std::uint32_t>(i);
+    line.row = index.by_in_width.divide(line.column);
+    line.image = index.by_in_height.divide(line.row);
+    line.row += index.padding;
+    line.column += index.padding;
     return line;
   }
 
-  __device__ Pack<Width> load(const Line& line, std::size_t k) const {
+  __device__ Pack<Width, T> load(const Line& line, std::size_t k) const {
     const Tap t = take_tap(index, index.by_out_channels, static_cast<std::uint32_t>(k));
-    if (!line.inside || line.position.row + index.padding < t.row ||
-        line.position.column + index.padding < t.column)
-      return {};
+    if (line.row == kOutside || line.row < t.row || line.column < t.column) return {};
     // Output pixels whose window starts `stride` apart: only exact multiples touch this pixel with this tap.
-    std::uint32_t row_rest = line.position.row + index.padding - t.row;
-    std::uint32_t column_rest = line.position.column + index.padding - t.column;
+    std::uint32_t row_rest = line.row - t.row;
+    std::uint32_t column_rest = line.column - t.column;
     const std::uint32_t row = index.by_stride.divide(row_rest);
     const std::uint32_t column = index.by_stride.divide(column_rest);
     if (row_rest != 0 || column_rest != 0 || row >= index.out_height || column >= index.out_width) return {};
-    const std::size_t pixel =
-        (std::size_t{line.position.image} * index.out_height + row) * index.out_width + column;
+    const std::size_t pixel = (std::size_t{line.image} * index.out_height + row) * index.out_width + column;
     return kernels::load<Width>(dy + pixel * index.out_channels + t.channel);
   }
 };

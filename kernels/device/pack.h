@@ -9,9 +9,9 @@
 
 namespace annulus::kernels {
 
-/// `Width` consecutive elements, moved in one access.
+/// `Width` consecutive elements, moved in one access if they have up to 16 bytes.
 template <int Width, class T = float>
-struct alignas(Width * sizeof(T)) Pack {
+struct alignas(Width * sizeof(T) < 16 ? Width * sizeof(T) : 16) Pack {
   T value[Width];
 };
 

@@ -7,6 +7,7 @@
 #include "tests/support/device_array.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/finite_difference.h"
+#include "tests/support/precisions.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference.h"
 
@@ -16,11 +17,13 @@ namespace {
 using kernels::Conv2d;
 using kernels::Conv2dShape;
 using test::DeviceArray;
+using test::RealArray;
 using test::to_double;
 
 std::string name_of(const Conv2dShape& s) {
-  return fmt::format("{} * {} stride {} padding {}{}{}", s.input().to_string(), s.weights().to_string(),
-                     s.stride, s.padding, s.bias ? " bias" : "", s.relu ? " relu" : "");
+  return fmt::format("{} * {} stride {} padding {}{}{} in {}", s.input().to_string(), s.weights().to_string(),
+                     s.stride, s.padding, s.bias ? " bias" : "", s.relu ? " relu" : "",
+                     annulus::name_of(s.precision));
 }
 
 // Every call of a plan, on one device.
@@ -37,14 +40,23 @@ Inputs integer_inputs(const Conv2dShape& s) {
           test::integers(s.out_channels, 9, 3), test::integers(s.output().elements(), 2, 4)};
 }
 
-Results run(Device device, const Conv2dShape& s, const Inputs& in) {
+Inputs real_inputs(const Conv2dShape& s, float low, float high) {
+  return {test::uniform(s.input().elements(), low, high, 1),
+          test::uniform(s.weights().elements(), low, high, 2), test::uniform(s.out_channels, low, high, 3),
+          test::uniform(s.output().elements(), low, high, 4)};
+}
+
+// With `skip` the tensors start so many elements past an aligned address.
+Results run(Device device, const Conv2dShape& s, const Inputs& in, std::size_t skip = 0) {
   const Stream stream(device);
   const auto plan = kernels::make_conv2d(device, s);
   const Shape channels{s.out_channels};
-  const DeviceArray<float> x(stream, s.input(), in.x), weights(stream, s.weights(), in.weights);
-  const DeviceArray<float> bias(stream, channels, in.bias), dy(stream, s.output(), in.dy);
-  const DeviceArray<float> y(stream, s.output()), dx(stream, s.input()), dweights(stream, s.weights());
-  const DeviceArray<float> dbias(stream, channels);
+  const DType dtype = activation_dtype(s.precision);
+  const RealArray x(stream, s.input(), dtype, in.x, skip),
+      weights(stream, s.weights(), dtype, in.weights, skip);
+  const RealArray bias(stream, channels, dtype, in.bias, skip), dy(stream, s.output(), dtype, in.dy, skip);
+  const RealArray y(stream, s.output(), dtype, skip), dx(stream, s.input(), dtype, skip);
+  const RealArray dweights(stream, s.weights(), DType::f32, skip), dbias(stream, channels, DType::f32, skip);
   plan->forward(stream, x, weights, s.bias ? bias.tensor() : Tensor(), y);
   plan->backward_data(stream, dy, weights, {}, dx);
   plan->backward_weights(stream, x, dy, dweights, s.bias ? dbias.tensor() : Tensor());
@@ -52,20 +64,24 @@ Results run(Device device, const Conv2dShape& s, const Inputs& in) {
 }
 
 // All values are small integers, so that every sum is exact in any order.
-void check_exactly(const Conv2dShape& s) {
+void check_exactly(Conv2dShape s, std::size_t skip = 0,
+                   std::initializer_list<Precision> precisions = {Precision::f32, Precision::tf32,
+                                                                  Precision::bf16}) {
   const Inputs in = integer_inputs(s);
   const auto x = to_double(in.x), weights = to_double(in.weights), dy = to_double(in.dy);
   const auto y = test::reference::conv2d_forward(s, x, weights, to_double(in.bias));
   const auto dx = test::reference::conv2d_backward_data(s, dy, weights);
   const auto [dweights, dbias] = test::reference::conv2d_backward_weights(s, x, dy);
-  for (const Device device : test::test_devices()) {
-    SCOPED_TRACE(name_of(s) + " on " + device.to_string());
-    const Results result = run(device, s, in);
-    test::expect_equal("y", result.y, y);
-    test::expect_equal("dx", result.dx, dx);
-    test::expect_equal("dweights", result.dweights, dweights);
-    if (s.bias) test::expect_equal("dbias", result.dbias, dbias);
-  }
+  for (const Precision precision : precisions)
+    for (const Device device : test::test_devices(precision)) {
+      s.precision = precision;
+      SCOPED_TRACE(name_of(s) + " on " + device.to_string());
+      const Results result = run(device, s, in, skip);
+      test::expect_equal("y", result.y, test::as_stored(precision, y));
+      test::expect_equal("dx", result.dx, test::as_stored(precision, dx));
+      test::expect_equal("dweights", result.dweights, dweights);
+      if (s.bias) test::expect_equal("dbias", result.dbias, dbias);
+    }
 }
 
 TEST(Conv2d, equals_the_reference_for_every_kernel_stride_and_padding) {
@@ -127,25 +143,91 @@ TEST(Conv2d, takes_oblong_kernels_and_images_and_any_batch) {
 
 // Outputs that are larger than a second-level cache, with a ReLU that goes over them again.
 TEST(Conv2d, equals_the_reference_for_batches_beyond_the_cache) {
-  for (const std::size_t batch : {5, 8})
-    for (const std::size_t out_channels : {48, 96})
-      check_exactly({.batch = batch,
-                     .in_height = 28,
-                     .in_width = 28,
-                     .in_channels = 1,
-                     .out_channels = out_channels,
-                     .kernel_height = 3,
-                     .kernel_width = 3,
-                     .padding = 1,
-                     .relu = true});
+  for (const std::size_t out_channels : {48, 96})
+    check_exactly({.batch = 8,
+                   .in_height = 28,
+                   .in_width = 28,
+                   .in_channels = 1,
+                   .out_channels = out_channels,
+                   .kernel_height = 3,
+                   .kernel_width = 3,
+                   .padding = 1,
+                   .relu = true},
+                  0, {Precision::f32});
+}
+
+TEST(Conv2d, splits_long_sums) {
+  check_exactly({.batch = 1,
+                 .in_height = 9,
+                 .in_width = 9,
+                 .in_channels = 64,
+                 .out_channels = 40,
+                 .kernel_height = 3,
+                 .kernel_width = 3,
+                 .stride = 2,
+                 .padding = 1});
+  check_exactly({.batch = 3, .in_height = 16, .in_width = 15, .in_channels = 8, .out_channels = 72});
+}
+
+// One pixel or tap less and more than a tile has.
+TEST(Conv2d, equals_the_reference_at_the_edges_of_tiles) {
+  for (const std::size_t width : {127, 128, 129})
+    check_exactly({.batch = 1, .in_height = 1, .in_width = width, .in_channels = 8, .out_channels = 16});
+  for (const std::size_t channels : {31, 32, 33, 40, 63, 64, 65})
+    check_exactly(
+        {.batch = 1, .in_height = 3, .in_width = 3, .in_channels = channels, .out_channels = channels});
+}
+
+TEST(Conv2d, takes_tensors_at_any_address) {
+  for (const std::size_t skip : {1, 2, 3, 4, 5, 8})
+    check_exactly({.batch = 2,
+                   .in_height = 5,
+                   .in_width = 4,
+                   .in_channels = 16,
+                   .out_channels = 24,
+                   .kernel_height = 3,
+                   .kernel_width = 3,
+                   .padding = 1},
+                  skip);
 }
 
 TEST(Conv2d, leaves_zeros_for_an_empty_batch) {
-  const Conv2dShape s{.batch = 0, .in_height = 4, .in_width = 4, .in_channels = 2, .out_channels = 3};
-  for (const Device device : test::test_devices()) {
-    const Results result = run(device, s, integer_inputs(s));
-    test::expect_equal("dweights", result.dweights, std::vector<float>(6, 0.0f));
-    test::expect_equal("dbias", result.dbias, std::vector<float>(3, 0.0f));
+  Conv2dShape s{.batch = 0, .in_height = 4, .in_width = 4, .in_channels = 2, .out_channels = 3};
+  for (const Precision precision : test::kPrecisions)
+    for (const Device device : test::test_devices(precision)) {
+      s.precision = precision;
+      const Results result = run(device, s, integer_inputs(s));
+      test::expect_equal("dweights", result.dweights, std::vector<float>(6, 0.0f));
+      test::expect_equal("dbias", result.dbias, std::vector<float>(3, 0.0f));
+    }
+}
+
+// Sums with an absolute error of up to `slack`, and the same bits at every call.
+void check_closely(Conv2dShape s, const Inputs& in, double slack) {
+  for (const Precision precision : test::kPrecisions) {
+    if (test::test_devices(precision).empty()) continue;
+    s.precision = precision;
+    const DType dtype = activation_dtype(precision);
+    const auto x = test::as_operand(precision, in.x), weights = test::as_operand(precision, in.weights);
+    const auto dy = test::as_operand(precision, in.dy);
+    const auto bias = to_double(test::rounded_to(dtype, in.bias));
+    const auto stored_dy = to_double(test::rounded_to(dtype, in.dy));
+    const auto dweights = test::reference::conv2d_backward_weights(s, x, dy).first;
+    const auto dbias = test::reference::conv2d_backward_weights(s, x, stored_dy).second;
+    for (const Device device : test::test_devices(precision)) {
+      SCOPED_TRACE(name_of(s) + " on " + device.to_string());
+      const Results result = run(device, s, in);
+      const test::Tolerance tolerance = test::tolerance_of(precision, slack);
+      test::expect_close("y", result.y, test::reference::conv2d_forward(s, x, weights, bias), tolerance);
+      test::expect_close("dx", result.dx, test::reference::conv2d_backward_data(s, dy, weights), tolerance);
+      test::expect_close("dweights", result.dweights, dweights, {4, slack});
+      test::expect_close("dbias", result.dbias, dbias, {4, slack});
+      const Results again = run(device, s, in);
+      EXPECT_EQ(result.y, again.y);
+      EXPECT_EQ(result.dx, again.dx);
+      EXPECT_EQ(result.dweights, again.dweights);
+      EXPECT_EQ(result.dbias, again.dbias);
+    }
   }
 }
 
@@ -161,27 +243,20 @@ TEST(Conv2d, stays_near_the_reference_for_real_values) {
                         .kernel_height = 3,
                         .kernel_width = 3,
                         .padding = 1};
-    const Inputs in{test::uniform(s.input().elements(), -1, 1, 1),
-                    test::uniform(s.weights().elements(), -1, 1, 2), test::uniform(s.out_channels, -1, 1, 3),
-                    test::uniform(s.output().elements(), -1, 1, 4)};
-    const auto x = to_double(in.x), weights = to_double(in.weights), dy = to_double(in.dy);
-    const auto [dweights, dbias] = test::reference::conv2d_backward_weights(s, x, dy);
-    for (const Device device : test::test_devices()) {
-      SCOPED_TRACE(device.to_string());
-      const Results result = run(device, s, in);
-      test::expect_close("y", result.y, test::reference::conv2d_forward(s, x, weights, to_double(in.bias)),
-                         {4, 2e-5});
-      test::expect_close("dx", result.dx, test::reference::conv2d_backward_data(s, dy, weights), {4, 2e-5});
-      test::expect_close("dweights", result.dweights, dweights, {4, 5e-5});
-      test::expect_close("dbias", result.dbias, dbias, {4, 5e-5});
-      // The same call gives the same bits.
-      const Results again = run(device, s, in);
-      EXPECT_EQ(result.y, again.y);
-      EXPECT_EQ(result.dx, again.dx);
-      EXPECT_EQ(result.dweights, again.dweights);
-      EXPECT_EQ(result.dbias, again.dbias);
-    }
+    check_closely(s, real_inputs(s, -1, 1), 5e-5);
   }
+}
+
+// Terms of one sign: an operand that is cut off instead of rounded moves every sum the same way.
+TEST(Conv2d, rounds_operands_to_the_nearest) {
+  const Conv2dShape s{.batch = 2,
+                      .in_height = 5,
+                      .in_width = 5,
+                      .in_channels = 24,
+                      .out_channels = 16,
+                      .kernel_height = 3,
+                      .kernel_width = 3};
+  check_closely(s, real_inputs(s, 1, 2), 1e-3);
 }
 
 TEST(Conv2d, gradients_equal_finite_differences) {
@@ -194,9 +269,7 @@ TEST(Conv2d, gradients_equal_finite_differences) {
                       .kernel_width = 2,
                       .stride = 2,
                       .padding = 1};
-  const Inputs in{test::uniform(s.input().elements(), -1, 1, 1),
-                  test::uniform(s.weights().elements(), -1, 1, 2), test::uniform(s.out_channels, -1, 1, 3),
-                  test::uniform(s.output().elements(), -1, 1, 4)};
+  const Inputs in = real_inputs(s, -1, 1);
   auto x = to_double(in.x), weights = to_double(in.weights), bias = to_double(in.bias);
   const auto loss = [&] {
     return test::reference::dot(test::reference::conv2d_forward(s, x, weights, bias), to_double(in.dy));
@@ -212,34 +285,48 @@ TEST(Conv2d, gradients_equal_finite_differences) {
 }
 
 TEST(Conv2d, passes_nan_and_infinity_through_the_relu) {
-  const Conv2dShape s{.batch = 1,
-                      .in_height = 1,
-                      .in_width = 4,
-                      .in_channels = 1,
-                      .out_channels = 1,
-                      .bias = false,
-                      .relu = true};
+  Conv2dShape s{.batch = 1,
+                .in_height = 1,
+                .in_width = 4,
+                .in_channels = 1,
+                .out_channels = 1,
+                .bias = false,
+                .relu = true};
   const float nan = std::numeric_limits<float>::quiet_NaN(),
               infinity = std::numeric_limits<float>::infinity();
-  for (const Device device : test::test_devices()) {
-    const Stream stream(device);
-    const DeviceArray<float> x(stream, s.input(), {nan, infinity, -infinity, -2}), y(stream, s.output());
-    const DeviceArray<float> weights(stream, s.weights(), {3.0f});
-    kernels::make_conv2d(device, s)->forward(stream, x, weights, {}, y);
-    test::expect_equal("y", y.values(), std::vector<float>{nan, infinity, 0, 0});
-  }
+  for (const Precision precision : test::kPrecisions)
+    for (const Device device : test::test_devices(precision)) {
+      s.precision = precision;
+      const Results result = run(device, s, {{nan, infinity, -infinity, -2}, {3}, {0}, {0, 0, 0, 0}});
+      test::expect_equal("y", result.y, std::vector<float>{nan, infinity, 0, 0});
+    }
 }
 
+// In rows that are moved as packs and in others.
 TEST(Conv2d, masks_the_data_gradient_where_the_relu_before_gave_nothing) {
-  const Conv2dShape s{.batch = 1, .in_height = 1, .in_width = 4, .in_channels = 1, .out_channels = 1};
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const Device device : test::test_devices()) {
-    const Stream stream(device);
-    const DeviceArray<float> dy(stream, s.output(), {2, 3, 4, 5}), weights(stream, s.weights(), {7.0f});
-    const DeviceArray<float> relu_output(stream, s.input(), {0, 0.5f, nan, 4}), dx(stream, s.input());
-    kernels::make_conv2d(device, s)->backward_data(stream, dy, weights, relu_output, dx);
-    test::expect_equal("dx", dx.values(), std::vector<float>{0, 21, 0, 35});
-  }
+  for (const Precision precision : test::kPrecisions)
+    for (const Device device : test::test_devices(precision))
+      for (const std::size_t channels : {3, 8}) {
+        const Conv2dShape s{.batch = 1,
+                            .in_height = 2,
+                            .in_width = 2,
+                            .in_channels = channels,
+                            .out_channels = channels,
+                            .precision = precision};
+        const Inputs in = integer_inputs(s);
+        std::vector<float> relu_output(s.input().elements(), 0.5f);
+        relu_output[1] = 0, relu_output[3] = nan, relu_output[channels + 2] = -1;
+        auto expected = test::reference::conv2d_backward_data(s, to_double(in.dy), to_double(in.weights));
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          if (!(relu_output[i] > 0)) expected[i] = 0;
+        const DType dtype = activation_dtype(precision);
+        const Stream stream(device);
+        const RealArray dy(stream, s.output(), dtype, in.dy), weights(stream, s.weights(), dtype, in.weights);
+        const RealArray mask(stream, s.input(), dtype, relu_output), dx(stream, s.input(), dtype);
+        kernels::make_conv2d(device, s)->backward_data(stream, dy, weights, mask, dx);
+        test::expect_equal("dx", dx.values(), expected);
+      }
 }
 
 TEST(Conv2d, allocates_nothing_once_planned) {
