@@ -91,8 +91,19 @@ Stream& Machine::stream(cudaStream_t handle, const char* call) {
 }
 
 void Machine::enqueue(Stream& stream, Operation operation) {
+  if (stream.capture != nullptr) {
+    capture_node(stream, [operation = std::move(operation)] { return operation; });
+    return;
+  }
   stream.queue.push_back(std::move(operation));
   if (eagerness_ != Eagerness::lazy) run_a_little();
+}
+
+void Machine::enqueue_each(Stream& stream, MakeOperation make) {
+  if (stream.capture != nullptr)
+    capture_node(stream, std::move(make));
+  else
+    enqueue(stream, make());
 }
 
 void Machine::run_a_little() {
@@ -147,6 +158,8 @@ std::string Machine::leaks() const {
       std::count_if(streams.begin(), streams.end(), [](const Stream& s) { return !s.destroyed; });
   if (live != 0) text += fmt::format("  {} streams\n", live);
   if (live_events != 0) text += fmt::format("  {} events\n", live_events);
+  if (!graphs.empty()) text += fmt::format("  {} graphs\n", graphs.size());
+  if (!graph_execs.empty()) text += fmt::format("  {} executable graphs\n", graph_execs.size());
   return text;
 }
 

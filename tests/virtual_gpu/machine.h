@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "graph.h"
 #include "include/cuda_runtime.h"
 #include "memory.h"
 #include "virtual_gpu.h"
@@ -29,6 +30,9 @@ struct EventState {
   std::uint64_t completed = 0;
   double completed_seconds = 0;
   int device = 0;
+  bool destroyed = false;
+  std::shared_ptr<Capture> capture;  ///< that the last record was part of, or null
+  Frontier frontier;                 ///< of the stream, then
 };
 
 struct Event {
@@ -44,7 +48,9 @@ struct Operation {
 struct Stream {
   int device = 0;
   std::deque<Operation> queue;
-  bool destroyed = false;  ///< by the program; it goes when its queue is empty
+  bool destroyed = false;            ///< by the program; it goes when its queue is empty
+  std::shared_ptr<Capture> capture;  ///< takes what is queued, while it lasts
+  Frontier frontier;                 ///< in the capture
 };
 
 struct VirtualDevice {
@@ -66,6 +72,8 @@ class Machine {
   PinnedMemory pinned;
   std::list<Stream> streams;
   std::size_t live_events = 0;
+  std::list<std::shared_ptr<Graph>> graphs;
+  std::list<std::shared_ptr<GraphExec>> graph_execs;
   std::size_t failing_allocation = 0;  ///< counts down to the one that fails; 0: none does
   std::uint32_t launch_serial = 0;
   std::optional<SparseContents> sparse_allocations;  ///< how device memory is allocated now; empty: as usual
@@ -77,7 +85,10 @@ class Machine {
   /// The stream for a handle; reports one that was destroyed or never made.
   Stream& stream(cudaStream_t handle, const char* call);
 
+  /// Queues work, or captures it. What must be made anew for every launch of a graph goes through
+  /// enqueue_each.
   void enqueue(Stream& stream, Operation operation);
+  void enqueue_each(Stream& stream, MakeOperation make);
 
   /// Runs queued work until `done` holds. Reports a deadlock if nothing can run before that.
   void run_until(const std::function<bool()>& done, const char* call);

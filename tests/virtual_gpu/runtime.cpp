@@ -1,20 +1,16 @@
-// The functions of include/cuda_runtime.h.
+// The functions of include/cuda_runtime.h for devices, memory, copies and launches.
+#include "runtime.h"
+
 #include <cuda.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string_view>
 #include <vector>
 
 #include "block.h"
-#include "machine.h"
 #include "report.h"
 
-using namespace virtual_gpu;
-
-namespace {
-
-using Lock = std::lock_guard<std::recursive_mutex>;
+namespace virtual_gpu {
 
 VirtualDevice& device_of(int ordinal) { return *machine().devices[static_cast<std::size_t>(ordinal)]; }
 
@@ -30,7 +26,6 @@ VirtualDevice& current() {
   return device;
 }
 
-// The runtime refuses these calls, or worse, works on the wrong device.
 void require_current(int device, const char* call, const char* what) {
   if (device != current_device())
     report(nullptr, "{}: the {} is of cuda:{}, but cuda:{} is current", call, what, device, current_device());
@@ -45,11 +40,9 @@ void wait_for(Stream& stream, const char* call) {
   machine().run_until([&] { return stream.queue.empty(); }, call);
 }
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+}  // namespace virtual_gpu
 
-}  // namespace
+using namespace virtual_gpu;
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -134,6 +127,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   const Lock lock(machine().mutex);
+  require_no_capture("cudaMalloc");
   VirtualDevice& device = current();
   const bool fails = machine().failing_allocation != 0 && --machine().failing_allocation == 0;
   const auto& sparse = machine().sparse_allocations;
@@ -157,6 +151,7 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
   const Lock lock(machine().mutex);
+  require_no_capture("cudaFree");
   VirtualDevice* const device = device_with(data);
   if (device == nullptr) report(nullptr, "cudaFree of {}, which is not device memory", data);
   machine().drain("cudaFree");
@@ -170,6 +165,7 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
   const Lock lock(machine().mutex);
+  require_no_capture("cudaHostAlloc");
   current();
   *data = machine().pinned.allocate(bytes);
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
@@ -178,6 +174,7 @@ cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void* data) {
   if (data == nullptr) return cudaSuccess;
   const Lock lock(machine().mutex);
+  require_no_capture("cudaFreeHost");
   if (!machine().pinned.free(data))
     report(nullptr, "cudaFreeHost of {}, which is not live page-locked memory", data);
   return cudaSuccess;
@@ -229,6 +226,9 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t b
   device_of(stream.device).ledger.has_context = true;
   const CopyEnd to = copy_end(destination, bytes);
   const CopyEnd from = copy_end(source, bytes);
+  if (stream.capture != nullptr &&
+      ((to.device == nullptr && !to.pinned) || (from.device == nullptr && !from.pinned)))
+    report(nullptr, "cudaMemcpyAsync: a copy of pageable memory cannot be captured");
   if (from.device == nullptr && !from.pinned) {
     // Pageable memory is staged: the caller may reuse it on return.
     const char* const begin = static_cast<const char*>(source);
@@ -258,98 +258,6 @@ cudaError_t cudaMemsetAsync(void* destination, int value, std::size_t bytes, cud
                                device->memory.shadow().set(destination, bytes, ByteState::written);
                              },
                              {}});
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  const Lock lock(machine().mutex);
-  current();
-  machine().streams.emplace_back();
-  *stream = &machine().streams.back();
-  (*stream)->device = current_device();
-  return cudaSuccess;
-}
-
-// Returns at once; what is queued still runs.
-cudaError_t cudaStreamDestroy(cudaStream_t handle) {
-  const Lock lock(machine().mutex);
-  Stream& stream = machine().stream(handle, "cudaStreamDestroy");
-  stream.destroyed = true;
-  if (stream.queue.empty())
-    machine().streams.remove_if([&](const Stream& other) { return &other == &stream; });
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  const Lock lock(machine().mutex);
-  wait_for(machine().stream(handle, "cudaStreamSynchronize"), "cudaStreamSynchronize");
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-  const Lock lock(machine().mutex);
-  Stream& stream = machine().stream(handle, "cudaStreamWaitEvent");
-  const std::uint64_t point = event->state->requested;
-  machine().enqueue(stream, {[] {}, [state = event->state, point] { return state->completed >= point; }});
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  const Lock lock(machine().mutex);
-  current();
-  *event = new Event{std::make_shared<EventState>(), flags != cudaEventDisableTiming};
-  (*event)->state->device = current_device();
-  ++machine().live_events;
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  const Lock lock(machine().mutex);
-  delete event;
-  --machine().live_events;
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
-  const Lock lock(machine().mutex);
-  Stream& stream = machine().stream(handle, "cudaEventRecord");
-  if (stream.device != event->state->device)
-    report(nullptr, "cudaEventRecord: the event is of cuda:{}, the stream of cuda:{}", event->state->device,
-           stream.device);
-  const std::uint64_t point = ++event->state->requested;
-  machine().enqueue(stream, {[state = event->state, point] {
-                               state->completed = std::max(state->completed, point);
-                               state->completed_seconds = seconds_now();
-                             },
-                             {}});
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const Lock lock(machine().mutex);
-  const EventState& state = *event->state;
-  if (state.completed >= state.requested) return cudaSuccess;
-  machine().run_a_little();
-  return state.completed >= state.requested ? cudaSuccess : cudaErrorNotReady;
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const Lock lock(machine().mutex);
-  const EventState& state = *event->state;
-  machine().run_until([&, point = state.requested] { return state.completed >= point; },
-                      "cudaEventSynchronize");
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  const Lock lock(machine().mutex);
-  for (const cudaEvent_t event : {start, end}) {
-    if (!event->timed || event->state->requested == 0)
-      report(nullptr, "cudaEventElapsedTime: both events must be timed and recorded");
-    if (event->state->completed < event->state->requested) return cudaErrorNotReady;
-  }
-  *milliseconds =
-      static_cast<float>(1000 * (end->state->completed_seconds - start->state->completed_seconds));
   return cudaSuccess;
 }
 
@@ -395,19 +303,14 @@ cudaError_t virtual_gpu::launch(const cudaLaunchConfig_t& config, void (*call)(c
   require_current(stream.device, "cudaLaunchKernelEx", "stream");
   VirtualDevice& device = current();
   check_limits(config, signature);
-  ++device.ledger.launches;
   const std::shared_ptr<const void> owned(arguments, release);
-  Launch launch{config.gridDim,
-                config.blockDim,
-                config.dynamicSmemBytes,
-                call,
-                arguments,
-                argument_bytes,
-                signature,
-                ++machine().launch_serial,
-                chosen_blocks(config.gridDim, signature)};
-  machine().enqueue(stream, {[launch = std::move(launch), owned, &device] {
-                               run_launch(launch, device.memory, machine().random());
+  const auto queued = std::make_shared<Launch>(
+      Launch{config.gridDim, config.blockDim, config.dynamicSmemBytes, call, arguments, argument_bytes,
+             signature, 0, chosen_blocks(config.gridDim, signature)});
+  machine().enqueue(stream, {[queued, owned, &device] {
+                               ++device.ledger.launches;
+                               queued->serial = ++machine().launch_serial;
+                               run_launch(*queued, device.memory, machine().random());
                              },
                              {}});
   return cudaSuccess;

@@ -17,7 +17,8 @@ struct DeviceLedger {
   std::size_t peak_bytes = 0;
   std::size_t total_allocations = 0;  ///< ever made
   std::size_t copied_bytes = 0;       ///< to, from or within the device
-  std::size_t launches = 0;
+  std::size_t launches = 0;           ///< kernels that ran
+  std::size_t graph_launches = 0;
 };
 
 DeviceLedger ledger(int device);
