@@ -29,7 +29,7 @@ Stream::~Stream() {
   if (view_.handle() != nullptr) (void)cudaStreamDestroy(static_cast<cudaStream_t>(view_.handle()));
 }
 
-Event::Event(Device device, Timing timing) : device_(device) {
+Event::Event(Device device, Timing timing) : device_(device), timing_(timing) {
   if (device.is_cpu()) return;
   const DeviceGuard guard(device);
   cudaEvent_t event = nullptr;
@@ -48,8 +48,12 @@ void Event::record(StreamView stream) {
     return;
   }
   const DeviceGuard guard(device_);
-  ANNULUS_CUDA_CHECK(
-      cudaEventRecord(static_cast<cudaEvent_t>(handle_), static_cast<cudaStream_t>(stream.handle())));
+  const auto handle = static_cast<cudaStream_t>(stream.handle());
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (timing_ == Timing::on) ANNULUS_CUDA_CHECK(cudaStreamIsCapturing(handle, &capture));
+  ANNULUS_CUDA_CHECK(cudaEventRecordWithFlags(
+      static_cast<cudaEvent_t>(handle_), handle,
+      capture == cudaStreamCaptureStatusActive ? cudaEventRecordExternal : cudaEventRecordDefault));
 }
 
 void Event::wait(StreamView stream) const {
@@ -84,7 +88,9 @@ Stream::Stream(Device device) : view_(device, nullptr) { const DeviceGuard guard
 
 Stream::~Stream() = default;
 
-Event::Event(Device device, Timing) : device_(device) { const DeviceGuard guard(device); }
+Event::Event(Device device, Timing timing) : device_(device), timing_(timing) {
+  const DeviceGuard guard(device);
+}
 
 Event::~Event() = default;
 
@@ -108,10 +114,14 @@ Stream& Stream::operator=(Stream&& other) noexcept {
 }
 
 Event::Event(Event&& other) noexcept
-    : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)), time_(other.time_) {}
+    : device_(other.device_),
+      timing_(other.timing_),
+      handle_(std::exchange(other.handle_, nullptr)),
+      time_(other.time_) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   std::swap(device_, other.device_);
+  std::swap(timing_, other.timing_);
   std::swap(handle_, other.handle_);
   std::swap(time_, other.time_);
   return *this;

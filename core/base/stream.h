@@ -56,7 +56,9 @@ class Event {
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
-  /// Marks the point after all work submitted to `stream` so far.
+  /// Marks the point after all work submitted to `stream` so far. In a stream that is being captured
+  /// (graph.h), every launch of the graph marks a timed event again; an untimed one is an edge within the
+  /// graph.
   void record(StreamView stream);
 
   /// Work submitted to `stream` from now on starts after the marked point. The host does not block.
@@ -70,6 +72,7 @@ class Event {
 
  private:
   Device device_;
+  Timing timing_;
   void* handle_ = nullptr;
   std::chrono::steady_clock::time_point time_;  // of the last record; used by the CPU only
 };

@@ -22,6 +22,13 @@ class PhaseClock {
   /// Work submitted to `stream` from now on belongs to `phase`.
   void enter(Phase phase, StreamView stream);
 
+  /// Marks of this measurement so far.
+  std::size_t marks() const { return used_; }
+
+  /// Says that a graph marks the rest of this measurement: one like that in which it was captured, of `marks`
+  /// marks.
+  void resume(std::size_t marks) { used_ = marks; }
+
   /// Ends the last phase.
   void stop(StreamView stream) { enter(Phase::update, stream); }
 

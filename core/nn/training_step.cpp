@@ -10,6 +10,7 @@
 #include "core/nn/network.h"
 #include "core/nn/non_finite.h"
 #include "core/nn/phase_clock.h"
+#include "core/nn/step_graph.h"
 #include "kernels/reduce.h"
 #include "kernels/softmax_cross_entropy.h"
 
@@ -67,7 +68,10 @@ class TrainingStep::Implementation final : public PassObserver {
     const std::int64_t updates = optimizer_.steps();
     write_values(learning_rate, epoch, step);
 
-    submit_step();
+    if (synchronizer_.is_identity())
+      submit_or_launch();
+    else
+      submit_step();  // what it exchanges with other ranks is not captured
 
     const StepResult result = read_statistics(model_.arena().gradients().data());
     if (!std::isfinite(result.loss_sum)) {
@@ -108,6 +112,13 @@ class TrainingStep::Implementation final : public PassObserver {
   }
 
  private:
+  void submit_or_launch() {
+    const StepGraph::Way way = graph_.run(compute_, key(), [this] { submit_step(); });
+    // A graph marks the phases itself, with the events that it was captured with.
+    if (way == StepGraph::Way::captured) graph_marks_ = clock_.marks();
+    if (way == StepGraph::Way::launched) clock_.resume(graph_marks_);
+  }
+
   /// The whole step, from the staged micro-batches to the updated weights.
   void submit_step() {
     for (current_ = 0; current_ < staged_.size(); ++current_) add_gradients(staged_[current_]);
@@ -173,6 +184,16 @@ class TrainingStep::Implementation final : public PassObserver {
   }
 
   const StepValues* values() const { return static_cast<const StepValues*>(values_.data()); }
+
+  /// What the launches of the step depend on: extents, and memory that may have moved since the last step.
+  const StepGraph::Key& key() {
+    const auto address = [](const void* data) { return reinterpret_cast<std::uintptr_t>(data); };
+    key_.clear();
+    for (const MicroBatch& batch : staged_)
+      key_.insert(key_.end(), {batch.samples(), batch.first_sample, address(batch.images.data())});
+    key_.push_back(address(model_.workspace()));
+    return key_;
+  }
 
   Pass training_pass(const Network& network, const MicroBatch& batch) const {
     Pass pass = network.pass(compute_);
@@ -242,6 +263,9 @@ class TrainingStep::Implementation final : public PassObserver {
   Buffer squared_norm_, norm_workspace_;  // only with clipping
   std::vector<MicroBatch> staged_;        // the step's, on the device
   std::size_t current_ = 0;               // micro-batch under way
+  StepGraph::Key key_;
+  StepGraph graph_;
+  std::size_t graph_marks_ = 0;  // of the clock in a step that the graph makes
 };
 
 TrainingStep::TrainingStep(Model& model, Optimizer& optimizer, GradientSynchronizer& synchronizer,
