@@ -158,6 +158,7 @@ std::string Machine::leaks() const {
       std::count_if(streams.begin(), streams.end(), [](const Stream& s) { return !s.destroyed; });
   if (live != 0) text += fmt::format("  {} streams\n", live);
   if (live_events != 0) text += fmt::format("  {} events\n", live_events);
+  for (const auto& [object, what] : objects) text += fmt::format("  a {}\n", what);
   if (!graphs.empty()) text += fmt::format("  {} graphs\n", graphs.size());
   if (!graph_execs.empty()) text += fmt::format("  {} executable graphs\n", graph_execs.size());
   return text;

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -72,6 +73,8 @@ class Machine {
   PinnedMemory pinned;
   std::list<Stream> streams;
   std::size_t live_events = 0;
+  std::map<const void*, const char*> objects;  ///< live ones of libraries, and what each is
+  bool has_no_matmul_algorithm = false;        ///< an injected fault
   std::list<std::shared_ptr<Graph>> graphs;
   std::list<std::shared_ptr<GraphExec>> graph_execs;
   std::size_t failing_allocation = 0;  ///< counts down to the one that fails; 0: none does

@@ -30,6 +30,9 @@ void set_seed(std::uint64_t seed);
 /// Makes the nth device allocation from now on fail (1 is the next one); 0 makes none fail.
 void fail_allocation(std::size_t nth);
 
+/// From now on cuBLASLt has no algorithm for any product, or has them again.
+void refuse_matmuls(bool refuse);
+
 /// What memory holds that was allocated sparsely. It reads as zeros either way.
 enum class SparseContents {
   unwritten,  ///< to read it is a fault
