@@ -6,8 +6,8 @@
 //   static constexpr bool kAlongK   its packs run along k (true) or along its own axis, m or n (false)
 //   static constexpr int kWidth     elements of a pack: 1, or 16 bytes
 //   Line line(i)                    everything about row i of A or B that does not depend on k
-//   Pack<kWidth, Element> load(line, k)
-//                                   elements (i, k) ... of the pack; zeros beyond the operand's extents
+//   PackBits<Element, kWidth> load(line, k)
+//                                   the pack of (i, k); zeros beyond the operand's extents
 // and an output is a struct with
 //   static constexpr int kWidth     elements that it likes to take together, a power of two up to 8
 //   void write(m, n, pack)          takes the f32 C[m][n ...]; ignores what is beyond its extents
@@ -29,15 +29,30 @@ inline constexpr unsigned kGemmThreads = 256;
 inline constexpr unsigned kTileM = 128;
 
 /// Columns of A and B that a block moves to shared memory at a time: for tensor cores 64 bytes of a row.
-ANNULUS_HOST_DEVICE constexpr unsigned tile_k(Precision precision) { return precision == Precision::bf16 ? 32 : 16; }
+ANNULUS_HOST_DEVICE constexpr unsigned tile_k(Precision precision) {
+  return precision == Precision::bf16 ? 32 : 16;
+}
 
 /// What a precision's products read.
 template <Precision precision>
 using ElementOf = std::conditional_t<precision == Precision::bf16, BFloat16, float>;
 
+/// `Width` elements as words of 32 bits, or as one of 16: the compiler takes packs of 16-bit elements apart.
+template <class T, int Width>
+using PackBits = std::conditional_t<Width * sizeof(T) == 2, Pack<1, std::uint16_t>,
+                                    Pack<(Width * sizeof(T) + 3) / 4, std::uint32_t>>;
+
+template <int Width, class T>
+__device__ PackBits<T, Width> load_bits(const T* from) {
+  return *reinterpret_cast<const PackBits<T, Width>*>(from);
+}
+
 struct GemmShape {
   std::size_t m = 0, n = 0, k = 0;
 };
+
+/// Steps along k are counted in 32 bits, and some operands divide them with FastDivisor.
+inline constexpr std::size_t kMostK = std::size_t{1} << 31;
 
 /// How a product is cut; depends on shape and precision alone, so that its bits do too.
 struct GemmPlan {
@@ -46,7 +61,12 @@ struct GemmPlan {
   std::size_t splits = 1;
   std::size_t k_per_split = 0;
 
+  /// Throws ShapeError if k is 2^31 or more.
   GemmPlan(GemmShape gemm_shape, Precision precision) : shape(gemm_shape) {
+    require<ShapeError>(shape.k < kMostK,
+                        "a matrix product [{}, {}] sums {} products; at most {} are supported: use a smaller "
+                        "micro-batch",
+                        shape.m, shape.n, shape.k, kMostK - 1);
     constexpr std::size_t kWantedBlocks = 256;  // about two for each multiprocessor of a large device
     constexpr std::size_t kLeastK = 128;        // below that, a part is not worth its second pass
     // Wide tiles read less, narrow ones keep more multiprocessors busy.
@@ -103,6 +123,7 @@ template <class Operand, unsigned kRows, unsigned kTileK>
 struct TileLoader {
   using Element = typename Operand::Element;
   static constexpr unsigned kWidth = Operand::kWidth;
+  using Bits = PackBits<Element, Operand::kWidth>;
   static constexpr unsigned kTilePacks = kRows * kTileK / kWidth;
   static constexpr unsigned kPacks = (kTilePacks + kGemmThreads - 1) / kGemmThreads;
 
@@ -125,14 +146,13 @@ struct TileLoader {
     for (unsigned i = 0; i < kPacks; ++i) lines[i] = operand.line(first_row + row_of(i));
   }
 
-  __device__ void fetch(const Operand& operand, std::size_t k, std::size_t k_end) {
+  __device__ void fetch(const Operand& operand, std::uint32_t k, std::uint32_t k_end) {
 #pragma unroll
     for (unsigned i = 0; i < kPacks; ++i)
-      packs[i] =
-          has(i) && k + k_of(i) < k_end ? operand.load(lines[i], k + k_of(i)) : Pack<kWidth, Element>{};
+      packs[i] = has(i) && k + k_of(i) < k_end ? operand.load(lines[i], k + k_of(i)) : Bits{};
   }
 
-  /// Calls put(row, k, pack) for every pack, by their places in the tile.
+  /// Calls put(row, k, bits) for every pack, by their places in the tile.
   template <class Put>
   __device__ void for_each_pack(Put put) const {
 #pragma unroll
@@ -141,7 +161,7 @@ struct TileLoader {
   }
 
   typename Operand::Line lines[kPacks];
-  Pack<kWidth, Element> packs[kPacks];
+  Bits packs[kPacks];
 };
 
 }  // namespace annulus::kernels

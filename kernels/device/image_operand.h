@@ -75,7 +75,7 @@ struct PatchOperand {
   struct Line {
     std::uint32_t row,
         column;          // what a pixel or a tap adds to those of x; wrapped around if before the image
-    std::uint32_t rest;  // image of a pixel, channel of a tap
+    std::size_t offset;  // the start of a pixel's image, or a tap's channel
   };
 
   const T* x;
@@ -87,26 +87,32 @@ struct PatchOperand {
     const auto at = static_cast<std::uint32_t>(i);
     if constexpr (PixelsAreRows) {
       const Position p = output_position(index, at);
-      return {p.row * index.stride - index.padding, p.column * index.stride - index.padding, p.image};
+      return {p.row * index.stride - index.padding, p.column * index.stride - index.padding,
+              image_offset(p.image)};
     } else {
       const Tap t = take_tap(index, index.by_in_channels, at);
       return {t.row - index.padding, t.column - index.padding, t.channel};
     }
   }
 
-  __device__ Pack<Width, T> load(const Line& line, std::size_t k) const {
-    std::uint32_t row = line.row, column = line.column, image, channel;
+  __device__ PackBits<T, Width> load(const Line& line, std::uint32_t k) const {
+    std::uint32_t row = line.row, column = line.column;
+    std::size_t offset = line.offset;
     if constexpr (PixelsAreRows) {
-      const Tap t = take_tap(index, index.by_in_channels, static_cast<std::uint32_t>(k));
-      row += t.row, column += t.column, image = line.rest, channel = t.channel;
+      const Tap t = take_tap(index, index.by_in_channels, k);
+      row += t.row, column += t.column, offset += t.channel;
     } else {
-      const Position p = output_position(index, static_cast<std::uint32_t>(k));
-      row += p.row * index.stride, column += p.column * index.stride, image = p.image, channel = line.rest;
+      const Position p = output_position(index, k);
+      row += p.row * index.stride, column += p.column * index.stride, offset += image_offset(p.image);
     }
     // Unsigned, so that "before the image" is past its end.
     if (row >= index.in_height || column >= index.in_width) return {};
-    const std::size_t pixel = (std::size_t{image} * index.in_height + row) * index.in_width + column;
-    return kernels::load<Width>(x + pixel * index.in_channels + channel);
+    return load_bits<Width>(x + offset + std::size_t{row * index.in_width + column} * index.in_channels);
+  }
+
+ private:
+  __device__ std::size_t image_offset(std::uint32_t image) const {
+    return std::size_t{image} * (index.in_height * index.in_width) * index.in_channels;
   }
 };
 
@@ -118,7 +124,8 @@ struct TouchedOperand {
   static constexpr bool kAlongK = true;
   static constexpr int kWidth = Width;
   struct Line {
-    std::uint32_t row, column, image;  // of the input pixel in the padded image
+    std::uint32_t row, column;  // of the input pixel in the padded image
+    std::size_t offset;         // the start of the image in dy
   };
 
   const T* dy;
@@ -127,17 +134,15 @@ struct TouchedOperand {
 
   __device__ Line line(std::size_t i) const {
     if (i >= rows) return {kOutside, 0, 0};
-    Line line;
-    line.column = static_cast<std::uint32_t>(i);
-    line.row = index.by_in_width.divide(line.column);
-    line.image = index.by_in_height.divide(line.row);
-    line.row += index.padding;
-    line.column += index.padding;
-    return line;
+    auto column = static_cast<std::uint32_t>(i);
+    std::uint32_t row = index.by_in_width.divide(column);
+    const std::uint32_t image = index.by_in_height.divide(row);
+    return {row + index.padding, column + index.padding,
+            std::size_t{image} * (index.out_height * index.out_width) * index.out_channels};
   }
 
-  __device__ Pack<Width, T> load(const Line& line, std::size_t k) const {
-    const Tap t = take_tap(index, index.by_out_channels, static_cast<std::uint32_t>(k));
+  __device__ PackBits<T, Width> load(const Line& line, std::uint32_t k) const {
+    const Tap t = take_tap(index, index.by_out_channels, k);
     if (line.row == kOutside || line.row < t.row || line.column < t.column) return {};
     // Output pixels whose window starts `stride` apart: only exact multiples touch this pixel with this tap.
     std::uint32_t row_rest = line.row - t.row;
@@ -145,8 +150,8 @@ struct TouchedOperand {
     const std::uint32_t row = index.by_stride.divide(row_rest);
     const std::uint32_t column = index.by_stride.divide(column_rest);
     if (row_rest != 0 || column_rest != 0 || row >= index.out_height || column >= index.out_width) return {};
-    const std::size_t pixel = (std::size_t{line.image} * index.out_height + row) * index.out_width + column;
-    return kernels::load<Width>(dy + pixel * index.out_channels + t.channel);
+    return load_bits<Width>(dy + line.offset + t.channel +
+                            std::size_t{row * index.out_width + column} * index.out_channels);
   }
 };
 

@@ -21,9 +21,9 @@ struct MatrixOperand {
   std::size_t pitch;
 
   __device__ Line line(std::size_t i) const { return {i < rows ? data + (AlongK ? i * pitch : i) : nullptr}; }
-  __device__ Pack<Width, T> load(const Line& line, std::size_t k) const {
+  __device__ PackBits<T, Width> load(const Line& line, std::uint32_t k) const {
     if (line.start == nullptr) return {};
-    return kernels::load<Width>(line.start + (AlongK ? k : k * pitch));
+    return load_bits<Width>(line.start + (AlongK ? k : k * pitch));
   }
 };
 

@@ -52,31 +52,34 @@ struct TensorTile {
   }
 
   static __device__ void put(Element* tile, const Loader& loader) {
-    loader.for_each_pack([&](unsigned row, unsigned k, Pack<Operand::kWidth, Element> pack) {
+    loader.for_each_pack([&](unsigned row, unsigned k, typename Loader::Bits bits) {
       if constexpr (std::is_same_v<Element, float>) {
 #pragma unroll
-        for (float& value : pack.value) value = __builtin_bit_cast(float, round_to_tf32(value));
+        for (std::uint32_t& word : bits.value) word = round_to_tf32(__builtin_bit_cast(float, word));
       }
-      store(tile + place_of(row, k), pack);
+      *reinterpret_cast<typename Loader::Bits*>(tile + place_of(row, k)) = bits;
     });
   }
 
-  /// Rows first_row ... first_row + 15 at one step of k, as A in mma.h. Words 0 and 2 are also what B takes
-  /// of the first eight, words 1 and 3 of the others.
+  /// Rows first_row ... first_row + 15 at one step of k, in four matrices of 8 rows and half of the step: for
+  /// A (mma.h) rows come before k, for B the other way round, so that words 0, 1 and words 2, 3 are those of
+  /// 8 columns each.
+  template <bool IsA>
   static __device__ void load_fragment(std::uint32_t (&words)[4], const Element* tile, unsigned first_row,
                                        unsigned step) {
     const unsigned lane = threadIdx.x % kWarpSize;
+    const auto row_of = [&](unsigned matrix) { return first_row + (IsA ? matrix % 2 : matrix / 2) * 8; };
+    const auto k_of = [&](unsigned matrix) {
+      return step * kStepK + (IsA ? matrix / 2 : matrix % 2) * (kStepK / 2);
+    };
     if constexpr (Operand::kAlongK) {
-      load_matrices(words, tile + place(first_row + lane % 16, step * kStepK + lane / 16 * kUnit));
+      load_matrices(words, tile + place(row_of(lane / 8) + lane % 8, k_of(lane / 8)));
     } else if constexpr (sizeof(Element) == 2) {
-      const unsigned k = step * kStepK + lane / 16 * 8 + lane % 8;
-      load_matrices_transposed(words, tile + place(k, first_row + lane / 8 % 2 * 8));
+      load_matrices_transposed(words, tile + place(k_of(lane / 8) + lane % 8, row_of(lane / 8)));
     } else {
 #pragma unroll
-      for (unsigned i = 0; i < 4; ++i) {
-        const unsigned k = step * kStepK + i / 2 * 4 + lane % 4;
-        words[i] = __builtin_bit_cast(std::uint32_t, tile[place(k, first_row + i % 2 * 8 + lane / 4)]);
-      }
+      for (unsigned i = 0; i < 4; ++i)
+        words[i] = __builtin_bit_cast(std::uint32_t, tile[place(k_of(i) + lane % 4, row_of(i) + lane / 4)]);
     }
   }
 };
@@ -99,14 +102,14 @@ struct WarpTile {
 #pragma unroll
     for (unsigned n = 0; n < kBlocksN; n += 2) {
       std::uint32_t words[4];
-      TileB::load_fragment(words, tile_b, first_column() + n * 8, step);
-      b[n][0] = words[0], b[n][1] = words[2];
-      b[n + 1][0] = words[1], b[n + 1][1] = words[3];
+      TileB::template load_fragment<false>(words, tile_b, first_column() + n * 8, step);
+      b[n][0] = words[0], b[n][1] = words[1];
+      b[n + 1][0] = words[2], b[n + 1][1] = words[3];
     }
 #pragma unroll
     for (unsigned m = 0; m < kBlocksM; ++m) {
       std::uint32_t a[4];
-      TileA::load_fragment(a, tile_a, first_row() + m * 16, step);
+      TileA::template load_fragment<true>(a, tile_a, first_row() + m * 16, step);
 #pragma unroll
       for (unsigned n = 0; n < kBlocksN; ++n) {
         if constexpr (sizeof(Element) == 2)
@@ -157,7 +160,7 @@ struct WarpTile {
 
 template <unsigned kTileN, class A, class B, class Output>
 __global__ void __launch_bounds__(kGemmThreads)
-    tensor_gemm_kernel(A a, B b, Output output, std::size_t k_total, std::size_t k_per_split,
+    tensor_gemm_kernel(A a, B b, Output output, std::uint32_t k_total, std::uint32_t k_per_split,
                        std::size_t tiles_n) {
   using Element = typename A::Element;
   using TileA = TensorTile<A, kTileM>;
@@ -168,8 +171,8 @@ __global__ void __launch_bounds__(kGemmThreads)
 
   const std::size_t first_m = blockIdx.x / tiles_n * kTileM;
   const std::size_t first_n = blockIdx.x % tiles_n * kTileN;
-  const std::size_t k_begin = blockIdx.z * k_per_split;
-  const std::size_t k_end = k_begin + k_per_split < k_total ? k_begin + k_per_split : k_total;
+  const std::uint32_t k_begin = blockIdx.z * k_per_split;
+  const std::uint32_t k_end = k_begin + k_per_split < k_total ? k_begin + k_per_split : k_total;
 
   typename TileA::Loader loader_a(a, first_m);
   typename TileB::Loader loader_b(b, first_n);
@@ -177,7 +180,7 @@ __global__ void __launch_bounds__(kGemmThreads)
   loader_b.fetch(b, k_begin, k_end);
   WarpTile<kTileN> warp_tile;
   unsigned current = 0;
-  for (std::size_t k = k_begin; k < k_end; k += kTileK) {
+  for (std::uint32_t k = k_begin; k < k_end; k += kTileK) {
     Element* const tile_a = tiles + current * (TileA::kElements + TileB::kElements);
     Element* const tile_b = tile_a + TileA::kElements;
     TileA::put(tile_a, loader_a);

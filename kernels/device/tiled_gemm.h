@@ -18,7 +18,10 @@ struct FloatTile {
   using Loader = TileLoader<Operand, kRows, kTileK>;
 
   static __device__ void put(float* tile, const Loader& loader) {
-    loader.for_each_pack([&](unsigned row, unsigned k, const auto& pack) {
+    loader.for_each_pack([&](unsigned row, unsigned k, const auto& bits) {
+      Pack<Operand::kWidth> pack;
+#pragma unroll
+      for (unsigned j = 0; j < Operand::kWidth; ++j) pack.value[j] = __builtin_bit_cast(float, bits.value[j]);
       if constexpr (Operand::kAlongK) {
 #pragma unroll
         for (unsigned j = 0; j < Operand::kWidth; ++j) tile[(k + j) * kPitch + row] = pack.value[j];
@@ -32,7 +35,7 @@ struct FloatTile {
 // Left alone, the compiler spills registers of the narrow tile to fit three blocks on a multiprocessor.
 template <unsigned kTileN, class A, class B, class Output>
 __global__ void __launch_bounds__(kGemmThreads, kTileN == 32 ? 2 : 1)
-    tiled_gemm_kernel(A a, B b, Output output, std::size_t k_total, std::size_t k_per_split,
+    tiled_gemm_kernel(A a, B b, Output output, std::uint32_t k_total, std::uint32_t k_per_split,
                       std::size_t tiles_n) {
   constexpr unsigned kTileK = tile_k(Precision::f32);
   constexpr unsigned kThreadM = kTileM / 16;
@@ -43,8 +46,8 @@ __global__ void __launch_bounds__(kGemmThreads, kTileN == 32 ? 2 : 1)
 
   const std::size_t first_m = blockIdx.x / tiles_n * kTileM;
   const std::size_t first_n = blockIdx.x % tiles_n * kTileN;
-  const std::size_t k_begin = blockIdx.z * k_per_split;
-  const std::size_t k_end = k_begin + k_per_split < k_total ? k_begin + k_per_split : k_total;
+  const std::uint32_t k_begin = blockIdx.z * k_per_split;
+  const std::uint32_t k_end = k_begin + k_per_split < k_total ? k_begin + k_per_split : k_total;
   const unsigned thread_m = threadIdx.x / 16 * kThreadM;
   const unsigned thread_n = threadIdx.x % 16 * kThreadN;
 
@@ -54,7 +57,7 @@ __global__ void __launch_bounds__(kGemmThreads, kTileN == 32 ? 2 : 1)
   loader_a.fetch(a, k_begin, k_end);
   loader_b.fetch(b, k_begin, k_end);
   unsigned current = 0;
-  for (std::size_t k = k_begin; k < k_end; k += kTileK) {
+  for (std::uint32_t k = k_begin; k < k_end; k += kTileK) {
     float* const tile_a = tiles + current * (TileA::kElements + TileB::kElements);
     float* const tile_b = tile_a + TileA::kElements;
     TileA::put(tile_a, loader_a);
