@@ -195,7 +195,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const cublasStatus_t status = describe(desc, live(a, kCall).matrix, live(b, kCall).matrix,
                                          live(c, kCall).matrix, live(d, kCall).matrix, problem);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  if (machine().has_no_matmul_algorithm) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const RefusedMatmuls refused = machine().refused_matmuls;
+  if (refused == RefusedMatmuls::all ||
+      (refused == RefusedMatmuls::with_bias_gradient && writes_bias(desc.epilogue)))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   const Algorithm algorithm = choose(problem, live(preference, kCall), desc);
   *results = {};
   std::memcpy(&results->algo, &algorithm, sizeof algorithm);
@@ -269,7 +272,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   return CUBLAS_STATUS_SUCCESS;
 }
 
-void virtual_gpu::refuse_matmuls(bool refuse) {
+void virtual_gpu::refuse_matmuls(RefusedMatmuls refused) {
   const Lock lock(machine().mutex);
-  machine().has_no_matmul_algorithm = refuse;
+  machine().refused_matmuls = refused;
 }

@@ -257,9 +257,9 @@ TEST_F(VirtualGpuCublasLt, RefusesWhatTheLibraryRefuses) {
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, std::uint32_t{3});
   EXPECT_EQ(choose(), CUBLAS_STATUS_INVALID_VALUE) << "no such epilogue";
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, std::uint32_t{CUBLASLT_EPILOGUE_DEFAULT});
-  virtual_gpu::refuse_matmuls(true);
+  virtual_gpu::refuse_matmuls(virtual_gpu::RefusedMatmuls::all);
   EXPECT_EQ(choose(), CUBLAS_STATUS_NOT_SUPPORTED) << "an injected fault";
-  virtual_gpu::refuse_matmuls(false);
+  virtual_gpu::refuse_matmuls(virtual_gpu::RefusedMatmuls::none);
   ASSERT_EQ(choose(), CUBLAS_STATUS_SUCCESS);
   const std::uint64_t wide = CUBLAS_OP_N;
   EXPECT_EQ(cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_TRANSA, &wide, sizeof wide),

@@ -166,6 +166,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle) 
            exec->graph->device, stream.device);
   if (stream.capture != nullptr)
     report(nullptr, "cudaGraphLaunch: a graph within a graph is not supported by the virtual GPU");
+  if (const cudaError_t status = status_of(device_of(stream.device)); status != cudaSuccess) return status;
   ++device_of(stream.device).ledger.graph_launches;
   const std::size_t nodes = exec->graph->nodes.size();
   if (nodes == 0) return cudaSuccess;

@@ -117,7 +117,12 @@ void Machine::run_a_little() {
 void Machine::run_until(const std::function<bool()>& done, const char* call) {
   while (!done()) {
     const std::vector<Stream*> candidates = startable();
-    if (candidates.empty()) report(nullptr, "{} waits for work that nothing can start any more", call);
+    if (candidates.empty()) {
+      bool hangs = false;
+      for_each_stream([&](const Stream& stream) { hangs = hangs || stream.hangs; });
+      report(nullptr, "{} waits for {}", call,
+             hangs ? "a kernel that hangs" : "work that nothing can start any more");
+    }
     run_one(*candidates[random_() % candidates.size()]);
   }
 }
@@ -131,23 +136,60 @@ void Machine::drain(const char* call) {
   run_until(idle, call);
 }
 
+template <class Visit>
+void Machine::for_each_stream(Visit visit) {
+  for (const auto& device : devices) visit(device->default_stream);
+  for (Stream& stream : streams) visit(stream);
+}
+
 std::vector<Stream*> Machine::startable() {
   std::vector<Stream*> result;
-  const auto consider = [&](Stream& stream) {
-    if (!stream.queue.empty() && (!stream.queue.front().may_start || stream.queue.front().may_start()))
+  for_each_stream([&](Stream& stream) {
+    if (stream.queue.empty() || stream.hangs) return;
+    const auto& may_start = stream.queue.front().may_start;
+    if (!may_start || devices[static_cast<std::size_t>(stream.device)]->failed || may_start())
       result.push_back(&stream);
-  };
-  for (const auto& device : devices) consider(device->default_stream);
-  for (Stream& stream : streams) consider(stream);
+  });
   return result;
 }
 
 void Machine::run_one(Stream& stream) {
   const Operation operation = std::move(stream.queue.front());
   stream.queue.pop_front();
-  operation.run();
+  running_ = &stream;
+  if (!devices[static_cast<std::size_t>(stream.device)]->failed) operation.run();
   if (stream.destroyed && stream.queue.empty())
     streams.remove_if([&](const Stream& other) { return &other == &stream; });
+}
+
+bool Machine::meets_fault(VirtualDevice& device) {
+  if (device.failing_launch != 0 && --device.failing_launch == 0) {
+    device.failed = true;
+    return true;
+  }
+  if (device.hanging_launch != 0 && --device.hanging_launch == 0) {
+    running_->hangs = true;
+    running_->queue.push_front({[] {}, {}});  // the rest of the kernel
+    return true;
+  }
+  return false;
+}
+
+void Machine::fail_launch(int device, std::size_t nth) {
+  devices.at(static_cast<std::size_t>(device))->failing_launch = nth;
+}
+
+void Machine::hang_launch(int device, std::size_t nth) {
+  devices.at(static_cast<std::size_t>(device))->hanging_launch = nth;
+}
+
+void Machine::revive(int device) {
+  VirtualDevice& revived = *devices.at(static_cast<std::size_t>(device));
+  revived.failed = false;
+  revived.failing_launch = revived.hanging_launch = 0;
+  for_each_stream([&](Stream& stream) {
+    if (stream.device == device) stream.hangs = false;
+  });
 }
 
 std::string Machine::leaks() const {
@@ -177,6 +219,21 @@ void set_seed(std::uint64_t seed) {
 void fail_allocation(std::size_t nth) {
   const std::lock_guard lock(machine().mutex);
   machine().failing_allocation = nth;
+}
+
+void fail_launch(int device, std::size_t nth) {
+  const std::lock_guard lock(machine().mutex);
+  machine().fail_launch(device, nth);
+}
+
+void hang_launch(int device, std::size_t nth) {
+  const std::lock_guard lock(machine().mutex);
+  machine().hang_launch(device, nth);
+}
+
+void revive(int device) {
+  const std::lock_guard lock(machine().mutex);
+  machine().revive(device);
 }
 
 SparseAllocations::SparseAllocations(SparseContents contents) {

@@ -49,6 +49,7 @@ struct Operation {
 struct Stream {
   int device = 0;
   std::deque<Operation> queue;
+  bool hangs = false;                ///< on a kernel that never ends
   bool destroyed = false;            ///< by the program; it goes when its queue is empty
   std::shared_ptr<Capture> capture;  ///< takes what is queued, while it lasts
   Frontier frontier;                 ///< in the capture
@@ -59,6 +60,9 @@ struct VirtualDevice {
   DeviceMemory memory;
   DeviceLedger ledger;
   Stream default_stream;
+  std::size_t failing_launch = 0;  ///< counts down to the one that fails; 0: none does
+  std::size_t hanging_launch = 0;  ///< the same, for the one that hangs
+  bool failed = false;
 };
 
 class Machine {
@@ -74,7 +78,7 @@ class Machine {
   std::list<Stream> streams;
   std::size_t live_events = 0;
   std::map<const void*, const char*> objects;  ///< live ones of libraries, and what each is
-  bool has_no_matmul_algorithm = false;        ///< an injected fault
+  RefusedMatmuls refused_matmuls = RefusedMatmuls::none;
   std::list<std::shared_ptr<Graph>> graphs;
   std::list<std::shared_ptr<GraphExec>> graph_execs;
   std::size_t failing_allocation = 0;  ///< counts down to the one that fails; 0: none does
@@ -102,9 +106,18 @@ class Machine {
   /// Runs everything.
   void drain(const char* call);
 
+  /// To be called by every kernel before it runs on `device`. True if it must not, because it fails or hangs.
+  bool meets_fault(VirtualDevice& device);
+
+  void fail_launch(int device, std::size_t nth);
+  void hang_launch(int device, std::size_t nth);
+  void revive(int device);
+
   std::string leaks() const;
 
  private:
+  template <class Visit>
+  void for_each_stream(Visit visit);
   std::vector<Stream*> startable();
   void run_one(Stream& stream);
 
@@ -113,6 +126,7 @@ class Machine {
 
   std::mt19937_64 random_;
   Eagerness eagerness_ = Eagerness::lazy;
+  Stream* running_ = nullptr;  // whose work runs
 };
 
 Machine& machine();

@@ -81,12 +81,13 @@ std::size_t DeviceMemory::free(void* data) {
   if (found == allocations_.end() || !found->second.live) return 0;
   found->second.live = false;
   const std::size_t bytes = found->second.bytes;
+  drop_pages(data, bytes);
   if (found->second.sparse) {
-    madvise(data, bytes, MADV_DONTNEED);
     shadow_.set_sparse(data, bytes, ByteState::freed);
   } else {
     live_bytes_ -= bytes;
     shadow_.set(data, bytes, ByteState::freed);
+    shadow_.drop_histories(data, bytes);
   }
   return bytes;
 }

@@ -26,6 +26,10 @@ VirtualDevice& current() {
   return device;
 }
 
+cudaError_t status_of(const VirtualDevice& device) {
+  return device.failed ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
 void require_current(int device, const char* call, const char* what) {
   if (device != current_device())
     report(nullptr, "{}: the {} is of cuda:{}, but cuda:{} is current", call, what, device, current_device());
@@ -58,6 +62,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidDevice";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
   }
   return "unknown";
 }
@@ -76,6 +82,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "invalid device ordinal";
     case cudaErrorNotReady:
       return "device not ready";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
   }
   return "unknown error";
 }
@@ -125,11 +133,18 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
+namespace {
+
+bool fails_to_allocate() { return machine().failing_allocation != 0 && --machine().failing_allocation == 0; }
+
+}  // namespace
+
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   const Lock lock(machine().mutex);
   require_no_capture("cudaMalloc");
   VirtualDevice& device = current();
-  const bool fails = machine().failing_allocation != 0 && --machine().failing_allocation == 0;
+  if (const cudaError_t status = status_of(device); status != cudaSuccess) return status;
+  const bool fails = fails_to_allocate();
   const auto& sparse = machine().sparse_allocations;
   if (fails)
     *data = nullptr;
@@ -160,14 +175,14 @@ cudaError_t cudaFree(void* data) {
     report(nullptr, "cudaFree of {}, where no live allocation starts", device->memory.describe(data));
   --device->ledger.allocations;
   device->ledger.allocated_bytes -= bytes;
-  return cudaSuccess;
+  return status_of(*device);
 }
 
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
   const Lock lock(machine().mutex);
   require_no_capture("cudaHostAlloc");
-  current();
-  *data = machine().pinned.allocate(bytes);
+  if (const cudaError_t status = status_of(current()); status != cudaSuccess) return status;
+  *data = fails_to_allocate() ? nullptr : machine().pinned.allocate(bytes);
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
@@ -177,7 +192,7 @@ cudaError_t cudaFreeHost(void* data) {
   require_no_capture("cudaFreeHost");
   if (!machine().pinned.free(data))
     report(nullptr, "cudaFreeHost of {}, which is not live page-locked memory", data);
-  return cudaSuccess;
+  return status_of(device_of(current_device()));
 }
 
 namespace {
@@ -223,7 +238,9 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t b
                             cudaStream_t handle) {
   const Lock lock(machine().mutex);
   Stream& stream = machine().stream(handle, "cudaMemcpyAsync");
-  device_of(stream.device).ledger.has_context = true;
+  VirtualDevice& device = device_of(stream.device);
+  device.ledger.has_context = true;
+  if (const cudaError_t status = status_of(device); status != cudaSuccess) return status;
   const CopyEnd to = copy_end(destination, bytes);
   const CopyEnd from = copy_end(source, bytes);
   if (stream.capture != nullptr &&
@@ -241,7 +258,7 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t b
   }
   // A copy to pageable memory returns when it is done.
   if (to.device == nullptr && !to.pinned) wait_for(stream, "cudaMemcpyAsync to pageable memory");
-  return cudaSuccess;
+  return status_of(device);
 }
 
 cudaError_t cudaMemsetAsync(void* destination, int value, std::size_t bytes, cudaStream_t handle) {
@@ -251,6 +268,7 @@ cudaError_t cudaMemsetAsync(void* destination, int value, std::size_t bytes, cud
   VirtualDevice* const device = device_with(destination);
   if (device == nullptr) report(nullptr, "cudaMemsetAsync of {}, which is not device memory", destination);
   require_current(device->memory.ordinal(), "cudaMemsetAsync", "memory");
+  if (const cudaError_t status = status_of(*device); status != cudaSuccess) return status;
   machine().enqueue(stream, {[=] {
                                check_allocated(*device, destination, bytes, "cudaMemsetAsync");
                                const DeviceMemory::Access access(device->memory);
@@ -304,10 +322,12 @@ cudaError_t virtual_gpu::launch(const cudaLaunchConfig_t& config, void (*call)(c
   VirtualDevice& device = current();
   check_limits(config, signature);
   const std::shared_ptr<const void> owned(arguments, release);
+  if (const cudaError_t status = status_of(device); status != cudaSuccess) return status;
   const auto queued = std::make_shared<Launch>(
       Launch{config.gridDim, config.blockDim, config.dynamicSmemBytes, call, arguments, argument_bytes,
              signature, 0, chosen_blocks(config.gridDim, signature)});
   machine().enqueue(stream, {[queued, owned, &device] {
+                               if (machine().meets_fault(device)) return;
                                ++device.ledger.launches;
                                queued->serial = ++machine().launch_serial;
                                run_launch(*queued, device.memory, machine().random());

@@ -18,6 +18,9 @@ VirtualDevice* device_with(const void* address);
 /// The current device, which now has a context.
 VirtualDevice& current();
 
+/// What every call for a device returns once it has failed.
+cudaError_t status_of(const VirtualDevice& device);
+
 /// Reports a `call` for the `what` of a device that is not current: the runtime refuses these, or worse,
 /// works on the wrong device.
 void require_current(int device, const char* call, const char* what);

@@ -41,7 +41,7 @@ double seconds_now() {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const Lock lock(machine().mutex);
-  current();
+  if (const cudaError_t status = status_of(current()); status != cudaSuccess) return status;
   machine().streams.emplace_back();
   *stream = &machine().streams.back();
   (*stream)->device = current_device();
@@ -53,10 +53,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   const Lock lock(machine().mutex);
   Stream& stream = machine().stream(handle, "cudaStreamDestroy");
   require_not_capturing(stream, "cudaStreamDestroy");
+  const cudaError_t status = status_of(device_of(stream.device));
   stream.destroyed = true;
   if (stream.queue.empty())
     machine().streams.remove_if([&](const Stream& other) { return &other == &stream; });
-  return cudaSuccess;
+  return status;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
@@ -64,12 +65,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   Stream& stream = machine().stream(handle, "cudaStreamSynchronize");
   require_not_capturing(stream, "cudaStreamSynchronize");
   wait_for(stream, "cudaStreamSynchronize");
-  return cudaSuccess;
+  return status_of(device_of(stream.device));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
   const Lock lock(machine().mutex);
   Stream& stream = machine().stream(handle, "cudaStreamWaitEvent");
+  if (const cudaError_t status = status_of(device_of(stream.device)); status != cudaSuccess) return status;
   const EventState& recorded = *event->state;
   if (recorded.capture != nullptr) {
     join_capture(stream, recorded);
@@ -85,7 +87,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const Lock lock(machine().mutex);
-  current();
+  if (const cudaError_t status = status_of(current()); status != cudaSuccess) return status;
   *event = new Event{std::make_shared<EventState>(), flags != cudaEventDisableTiming};
   (*event)->state->device = current_device();
   ++machine().live_events;
@@ -111,6 +113,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
   if (stream.device != state->device)
     report(nullptr, "cudaEventRecord: the event is of cuda:{}, the stream of cuda:{}", state->device,
            stream.device);
+  if (const cudaError_t status = status_of(device_of(stream.device)); status != cudaSuccess) return status;
   if (flags == cudaEventRecordExternal && stream.capture == nullptr)
     report(nullptr, "cudaEventRecordWithFlags: cudaEventRecordExternal is for streams that capture");
   if (flags != cudaEventRecordExternal && stream.capture != nullptr) {
@@ -135,8 +138,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   require_no_capture("cudaEventQuery");
   require_not_captured(*event->state, "cudaEventQuery");
   const EventState& state = *event->state;
+  if (const cudaError_t status = status_of(device_of(state.device)); status != cudaSuccess) return status;
   if (state.completed >= state.requested) return cudaSuccess;
   machine().run_a_little();
+  if (const cudaError_t status = status_of(device_of(state.device)); status != cudaSuccess) return status;
   return state.completed >= state.requested ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -144,14 +149,17 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Lock lock(machine().mutex);
   require_not_captured(*event->state, "cudaEventSynchronize");
   const EventState& state = *event->state;
-  machine().run_until([&, point = state.requested] { return state.completed >= point; },
+  const VirtualDevice& device = device_of(state.device);
+  machine().run_until([&, point = state.requested] { return device.failed || state.completed >= point; },
                       "cudaEventSynchronize");
-  return cudaSuccess;
+  return status_of(device);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   const Lock lock(machine().mutex);
   for (const cudaEvent_t event : {start, end}) {
+    if (const cudaError_t status = status_of(device_of(event->state->device)); status != cudaSuccess)
+      return status;
     if (!event->timed || event->state->requested == 0)
       report(nullptr, "cudaEventElapsedTime: both events must be timed and recorded");
     if (event->state->completed < event->state->requested) return cudaErrorNotReady;

@@ -122,17 +122,4 @@ TEST(VirtualGpuLedger, CountsWhatADeviceDoes) {
   cudaSetDevice(0);
 }
 
-TEST(VirtualGpuFaults, TheChosenAllocationFails) {
-  virtual_gpu::fail_allocation(2);
-  void* first = nullptr;
-  void* second = nullptr;
-  void* third = nullptr;
-  EXPECT_EQ(cudaMalloc(&first, 8), cudaSuccess);
-  EXPECT_EQ(cudaMalloc(&second, 8), cudaErrorMemoryAllocation);
-  EXPECT_EQ(second, nullptr);
-  EXPECT_EQ(cudaMalloc(&third, 8), cudaSuccess);
-  cudaFree(first);
-  cudaFree(third);
-}
-
 }  // namespace

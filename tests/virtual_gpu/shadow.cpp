@@ -81,6 +81,13 @@ inline const Moment* race(History& history, const Moment& now, bool is_write) {
 
 }  // namespace
 
+void drop_pages(void* data, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const std::uintptr_t first = (begin + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::uintptr_t end = (begin + bytes) / kPageBytes * kPageBytes;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+}
+
 Shadow::Shadow(void* base, std::size_t bytes)
     : base_(reinterpret_cast<std::uintptr_t>(base)),
       bytes_(bytes),
@@ -108,16 +115,13 @@ void Shadow::copy(const void* to, const void* from, std::size_t bytes, const Sha
 
 void Shadow::set_sparse(const void* address, std::size_t bytes, ByteState state) {
   madvise(states_ + offset(address), bytes, MADV_DONTNEED);  // zeros again: outside
-  // The whole pages of its histories; what is in the others is of earlier launches, and does not matter.
-  const std::uintptr_t histories =
-      reinterpret_cast<std::uintptr_t>(histories_ + offset(address) / kWordBytes);
-  const std::uintptr_t begin_page = (histories + kPageBytes - 1) / kPageBytes * kPageBytes;
-  const std::uintptr_t end_page =
-      (histories + bytes / kWordBytes * sizeof(History)) / kPageBytes * kPageBytes;
-  if (begin_page < end_page)
-    madvise(reinterpret_cast<void*>(begin_page), end_page - begin_page, MADV_DONTNEED);
+  drop_histories(address, bytes);
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   sparse_[begin] = {begin + bytes, state};
+}
+
+void Shadow::drop_histories(const void* address, std::size_t bytes) {
+  drop_pages(histories_ + offset(address) / kWordBytes, bytes / kWordBytes * sizeof(History));
 }
 
 ByteState Shadow::sparse_state(const void* address) const {

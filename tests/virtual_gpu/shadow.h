@@ -38,6 +38,9 @@ struct Race {
   const void* at = nullptr;
 };
 
+/// Gives back the whole pages of a range, which reads as zeros from now on.
+void drop_pages(void* data, std::size_t bytes);
+
 /// Shadow of a region of address space. Pages of it exist only once they are used.
 class Shadow {
  public:
@@ -75,6 +78,9 @@ class Shadow {
   const void* first_forbidden(const void* address, std::size_t bytes) const;
   /// First byte of the range that was never written, or null.
   const void* first_unwritten(const void* address, std::size_t bytes) const;
+
+  /// Gives back the pages of the range's histories.
+  void drop_histories(const void* address, std::size_t bytes);
 
   /// Enters an access in the histories. Returns the earlier access that it races with, or {}.
   Race enter(const void* address, std::size_t bytes, const Moment& now, bool is_write);

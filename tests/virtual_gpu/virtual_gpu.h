@@ -27,11 +27,24 @@ DeviceLedger ledger(int device);
 /// of threads between barriers. $ANNULUS_VIRTUAL_GPU_SEED chooses the first. Waits for all streams.
 void set_seed(std::uint64_t seed);
 
-/// Makes the nth device allocation from now on fail (1 is the next one); 0 makes none fail.
+/// Makes the nth allocation of device or page-locked memory from now on fail (1 is the next one); 0 makes
+/// none fail.
 void fail_allocation(std::size_t nth);
 
-/// From now on cuBLASLt has no algorithm for any product, or has them again.
-void refuse_matmuls(bool refuse);
+/// Makes the nth kernel that runs on `device` from now on fail. As with a real device, nothing after it runs,
+/// every call for the device returns cudaErrorLaunchFailure, and its memory is lost to the process.
+void fail_launch(int device, std::size_t nth);
+
+/// Makes the nth kernel that runs on `device` from now on run for ever: its stream never gets past it. A call
+/// that would wait for it is reported.
+void hang_launch(int device, std::size_t nth);
+
+/// Ends such faults: the device works again, and a kernel that hung is over, without an effect.
+void revive(int device);
+
+/// Products that cuBLASLt has no algorithm for from now on.
+enum class RefusedMatmuls { none, with_bias_gradient, all };
+void refuse_matmuls(RefusedMatmuls refused);
 
 /// What memory holds that was allocated sparsely. It reads as zeros either way.
 enum class SparseContents {

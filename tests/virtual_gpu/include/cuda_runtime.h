@@ -35,7 +35,8 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
-  cudaErrorNotReady = 600
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719
 };
 struct cudaUUID_t {
   char bytes[16];
