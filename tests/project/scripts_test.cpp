@@ -1,4 +1,5 @@
-// install_dependencies.sh, with stand-ins for the programs that would change this machine.
+// The scripts: install_dependencies.sh, with stand-ins for the programs that would change this machine, and
+// the lists of mutants.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -79,6 +80,20 @@ TEST_F(InstallDependencies, AsksNobodyForAPasswordForWhatIsOptional) {
 TEST_F(InstallDependencies, ExplainsItself) {
   EXPECT_EQ(run({"everything"}, "0").status, 2);
   EXPECT_EQ(run({}, "0").status, 2);
+}
+
+// tests/mutants/run.py: a list that no longer fits its sources would test nothing.
+TEST(MutantLists, FitTheirSources) {
+  const ProcessResult result = run_program({"python3", ANNULUS_SOURCE_DIR "/tests/mutants/run.py", "--list"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.out.find("core 1, core/nn/accumulation_tree.cpp: "), std::string::npos) << result.out;
+}
+
+TEST(MutantLists, UnknownFamiliesAreNamed) {
+  const ProcessResult result =
+      run_program({"python3", ANNULUS_SOURCE_DIR "/tests/mutants/run.py", "--list", "--family", "plumbing"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_NE(result.err.find("no family plumbing; there are "), std::string::npos) << result.err;
 }
 
 }  // namespace
