@@ -1,7 +1,9 @@
 // Arrays of test cases on any device, and the devices to run them on.
 #pragma once
 
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "core/base/buffer.h"
@@ -10,9 +12,16 @@
 
 namespace annulus::test {
 
+/// Whether ANNULUS_TEST_DEVICE=cuda asks for the GPU alone (see device_main.cpp).
+inline bool cuda_only() {
+  const char* const device = std::getenv("ANNULUS_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "cuda";
+}
+
 /// The CPU, and the first CUDA device where there is one: every case of a kernel test runs on each.
 inline std::vector<Device> test_devices() {
-  std::vector<Device> devices{Device::cpu()};
+  std::vector<Device> devices;
+  if (!cuda_only()) devices.push_back(Device::cpu());
   if (cuda_device_count() > 0) devices.push_back(Device::cuda(0));
   return devices;
 }

@@ -17,7 +17,7 @@ inline constexpr Precision kPrecisions[] = {Precision::f32, Precision::tf32, Pre
 /// The devices that compute in `precision`.
 inline std::vector<Device> test_devices(Precision precision) {
   std::vector<Device> devices = test_devices();
-  if (precision != Precision::f32) devices.erase(devices.begin());  // the CPU
+  if (precision != Precision::f32) std::erase(devices, Device::cpu());
   return devices;
 }
 
