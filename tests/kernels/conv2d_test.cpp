@@ -10,6 +10,9 @@
 #include "tests/support/precisions.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference.h"
+#if ANNULUS_TESTS_ON_VIRTUAL_GPU
+#include "tests/support/huge_array.h"
+#endif
 
 namespace annulus {
 namespace {
@@ -328,6 +331,62 @@ TEST(Conv2d, masks_the_data_gradient_where_the_relu_before_gave_nothing) {
         test::expect_equal("dx", dx.values(), expected);
       }
 }
+
+#if ANNULUS_TESTS_ON_VIRTUAL_GPU
+// The last pixels of images, and the last channels of weight gradients, of more than 2^31 elements.
+TEST(Conv2d, reaches_elements_beyond_2_31) {
+  const Stream stream(Device::cuda(0));
+  const test::OnlyTheLastBlock only;
+  for (const Precision precision : {Precision::f32, Precision::tf32}) {
+    // One image is one tile of pixels or a little less.
+    Conv2dShape s{.batch = 1,
+                  .in_height = 1,
+                  .in_width = 128,
+                  .in_channels = 8,
+                  .out_channels = 8,
+                  .kernel_width = 3,
+                  .bias = false,
+                  .precision = precision};
+    const std::vector<float> x_values = test::integers(s.input().elements(), 4, 1);
+    const std::vector<float> dy_values = test::integers(s.output().elements(), 4, 2);
+    const std::vector<float> kernel = test::integers(s.weights().elements(), 3, 3);
+    const auto y_expected = test::reference::conv2d_forward(s, to_double(x_values), to_double(kernel), {});
+    const auto dx_expected =
+        test::reference::conv2d_backward_data(s, to_double(dy_values), to_double(kernel));
+    s.batch = (std::size_t{1} << 22) + 1;
+    const auto plan = kernels::make_conv2d(stream.device(), s);
+    test::HugeArray x(stream, s.input()), y(stream, s.output()), weights(stream, s.weights());
+    const std::size_t last_x = (s.batch - 1) * x_values.size(), last_y = (s.batch - 1) * dy_values.size();
+    weights.set(0, kernel);
+    x.set(last_x, x_values);
+    plan->forward(stream, x, weights, {}, y);
+    test::expect_equal("y", y.get(last_y, dy_values.size()), y_expected);
+    test::HugeArray dx(stream, s.input()), dy(stream, s.output());
+    dy.set(last_y, dy_values);
+    plan->backward_data(stream, dy, weights, {}, dx);
+    test::expect_equal("dx", dx.get(last_x, x_values.size()), dx_expected);
+  }
+  for (const Precision precision : {Precision::f32, Precision::tf32}) {
+    const Conv2dShape s{.batch = 40,
+                        .in_height = 1,
+                        .in_width = 1,
+                        .in_channels = (std::size_t{1} << 26) + 8,
+                        .out_channels = 36,
+                        .bias = false,
+                        .precision = precision};
+    test::HugeArray x(stream, s.input()), dy(stream, s.output()), dweights(stream, s.weights());
+    dy.set(0, std::vector<float>(s.output().elements(), 1.0f));
+    std::vector<float> sums(8);
+    for (std::size_t b = 0; b < s.batch; ++b) {
+      const std::vector<float> values = test::integers(8, 4, b);
+      x.set((b + 1) * s.in_channels - 8, values);
+      for (std::size_t i = 0; i < 8; ++i) sums[i] += values[i];
+    }
+    kernels::make_conv2d(stream.device(), s)->backward_weights(stream, x, dy, dweights, {});
+    test::expect_equal("dweights", dweights.get(s.weights().elements() - 8, 8), sums);
+  }
+}
+#endif
 
 TEST(Conv2d, allocates_nothing_once_planned) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer has its own allocator";

@@ -10,6 +10,9 @@
 #include "tests/support/precisions.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference.h"
+#if ANNULUS_TESTS_ON_VIRTUAL_GPU
+#include "tests/support/huge_array.h"
+#endif
 
 namespace annulus {
 namespace {
@@ -248,6 +251,46 @@ TEST(Linear, masks_the_data_gradient_where_the_relu_before_gave_nothing) {
         test::expect_equal("dx", dx.values(), expected);
       }
 }
+
+#if ANNULUS_TESTS_ON_VIRTUAL_GPU
+// The last rows of activations, and the last columns of weight gradients, of more than 2^31 elements.
+TEST(Linear, reaches_elements_beyond_2_31) {
+  constexpr std::size_t kMany = (std::size_t{1} << 28) + 5;
+  const Stream stream(Device::cuda(0));
+  const test::OnlyTheLastBlock only;
+  for (const Precision precision : {Precision::f32, Precision::tf32}) {
+    const auto ones = [](std::size_t count) { return std::vector<float>(count, 1.0f); };
+    {
+      const LinearShape s{kMany, 8, 8, false, false, precision};
+      const auto plan = make(stream.device(), s);
+      test::HugeArray x(stream, x_shape(s)), y(stream, y_shape(s)), weights(stream, weights_shape(s));
+      weights.set(0, test::integers(64, 3, 1));
+      const std::vector<float> last = test::integers(5 * 8, 4, 2);
+      x.set((kMany - 5) * 8, last);
+      plan->forward(stream, x, weights, {}, y);
+      const auto expected =
+          test::reference::conv2d_forward(test::reference::as_conv2d({5, 8, 8, false}), to_double(last),
+                                          to_double(test::integers(64, 3, 1)), {});
+      test::expect_equal("y", y.get((kMany - 5) * 8, 5 * 8), expected);
+      test::HugeArray dx(stream, x_shape(s));
+      plan->backward_data(stream, x, weights, {}, dx);
+      const auto expected_dx = test::reference::conv2d_backward_data(
+          test::reference::as_conv2d({5, 8, 8}), to_double(last), to_double(test::integers(64, 3, 1)));
+      test::expect_equal("dx", dx.get((kMany - 5) * 8, 5 * 8), expected_dx);
+    }
+    constexpr std::size_t kBatch = 40, kIn = (std::size_t{1} << 26) + 8, kOut = 36;
+    const LinearShape s{kBatch, kIn, kOut, false, false, precision};
+    test::HugeArray x(stream, x_shape(s)), dy(stream, y_shape(s)), dweights(stream, weights_shape(s));
+    dy.set(0, ones(kBatch * kOut));
+    for (std::size_t row = 0; row < kBatch; ++row) x.set((row + 1) * kIn - 8, test::integers(8, 4, row));
+    make(stream.device(), s)->backward_weights(stream, x, dy, dweights, {});
+    std::vector<float> sums(8);
+    for (std::size_t row = 0; row < kBatch; ++row)
+      for (std::size_t i = 0; i < 8; ++i) sums[i] += test::integers(8, 4, row)[i];
+    test::expect_equal("dweights", dweights.get(kOut * kIn - 8, 8), sums);
+  }
+}
+#endif
 
 TEST(Linear, allocates_nothing_once_planned) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer has its own allocator";
