@@ -54,7 +54,7 @@ template <Precision precision>
 class ImplicitGemmConv2d final : public Conv2d {
  public:
   ImplicitGemmConv2d(Device device, const Conv2dShape& shape)
-      : shape_(shape),
+      : shape_(supported(shape)),
         taps_(shape.kernel_height * shape.kernel_width),
         in_pixels_(shape.batch * shape.in_height * shape.in_width),
         out_pixels_(shape.batch * shape.out_height() * shape.out_width()),
@@ -62,14 +62,6 @@ class ImplicitGemmConv2d final : public Conv2d {
         data_({in_pixels_, shape.in_channels, taps_ * shape.out_channels}, precision),
         weights_({taps_ * shape.in_channels, shape.out_channels, out_pixels_}, precision),
         index_(shape) {
-    constexpr std::size_t kMost = std::size_t{1} << 31;  // FastDivisor
-    for (const std::size_t count : {in_pixels_, out_pixels_, forward_.shape.k, data_.shape.k,
-                                    shape.in_height + 2 * shape.padding, shape.in_width + 2 * shape.padding})
-      require<ShapeError>(
-          count < kMost,
-          "a convolution of input {} and weights {} has {} pixels, padded rows or taps; at most "
-          "{} are supported: use a smaller micro-batch",
-          shape.input().to_string(), shape.weights().to_string(), count, kMost - 1);
     reordered_ = Buffer(device, shape.weights().elements() * sizeof(T));
     workspace_ =
         Buffer(device, sizeof(float) * std::max({forward_.workspace_elements(), data_.workspace_elements(),
@@ -138,6 +130,21 @@ class ImplicitGemmConv2d final : public Conv2d {
                     PatchOperand<T, false, Width>{x.as<T>(), narrow(weights_.shape.m), index_},
                     MatrixOperand<T, false, Width>{dy.as<T>(), shape_.out_channels, shape_.out_channels},
                     output, workspace());
+  }
+
+  /// Throws ShapeError unless 31 bits number pixels and taps: FastDivisor divides no more.
+  static const Conv2dShape& supported(const Conv2dShape& s) {
+    constexpr std::size_t kMost = std::size_t{1} << 31;
+    const std::size_t taps = s.kernel_height * s.kernel_width;
+    for (const std::size_t count :
+         {s.batch * s.in_height * s.in_width, s.batch * s.out_height() * s.out_width(), taps * s.in_channels,
+          taps * s.out_channels, s.in_height + 2 * s.padding, s.in_width + 2 * s.padding, s.stride})
+      require<ShapeError>(
+          count < kMost,
+          "a convolution of input {} and weights {} has {} pixels, padded rows or taps; at most {} "
+          "are supported: use a smaller micro-batch",
+          s.input().to_string(), s.weights().to_string(), count, kMost - 1);
+    return s;
   }
 
   void reorder(StreamView stream, const Tensor& weights, bool forward) {

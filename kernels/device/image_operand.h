@@ -73,8 +73,8 @@ struct PatchOperand {
   static constexpr bool kAlongK = PixelsAreRows;
   static constexpr int kWidth = Width;
   struct Line {
-    std::uint32_t row,
-        column;          // what a pixel or a tap adds to those of x; wrapped around if before the image
+    // What a pixel or a tap adds to those of x; wrapped around if before the image.
+    std::uint32_t row, column;
     std::size_t offset;  // the start of a pixel's image, or a tap's channel
   };
 

@@ -120,8 +120,8 @@ struct WarpTile {
     }
   }
 
-  static constexpr unsigned kStagePitch =
-      40;  // f32: 32 and what keeps the lanes of a store in separate banks
+  // In f32: 32 columns, and what keeps the lanes of a store in separate banks.
+  static constexpr unsigned kStagePitch = 40;
   static constexpr unsigned kStageElements = kGemmThreads / kWarpSize * 16 * kStagePitch;
 
   /// Hands the sums to the output, 16 rows at a time by way of the warp's own part of `stage`.

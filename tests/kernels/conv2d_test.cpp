@@ -416,6 +416,19 @@ TEST(Conv2d, allocates_nothing_once_planned) {
   }
 }
 
+TEST(Conv2d, refuses_more_than_cuda_kernels_can_count) {
+  for (const Device device : test::test_devices()) {
+    if (!device.is_cuda()) continue;
+    Conv2dShape s{
+        .batch = 1 << 15, .in_height = 1 << 8, .in_width = 1 << 8, .in_channels = 1, .out_channels = 1};
+    test::expect_error<ShapeError>([&] { kernels::make_conv2d(device, s); },
+                                   {"2147483648 pixels", "at most 2147483647", "smaller micro-batch"});
+    s.batch = 1;
+    s.in_width = std::size_t{1} << 32;
+    test::expect_error<ShapeError>([&] { kernels::make_conv2d(device, s); }, {"1099511627776 pixels"});
+  }
+}
+
 TEST(Conv2d, refuses_what_does_not_fit) {
   const auto plan = [](const Conv2dShape& s) { return kernels::make_conv2d(Device::cpu(), s); };
   test::expect_error<ShapeError>(

@@ -311,6 +311,16 @@ TEST(Linear, allocates_nothing_once_planned) {
   }
 }
 
+TEST(Linear, refuses_more_than_cuda_kernels_can_count) {
+  for (const Device device : test::test_devices())
+    if (device.is_cuda())
+      test::expect_error<ShapeError>(
+          [&] {
+            make(device, {std::size_t{1} << 31, 1, 1});
+          },
+          {"sums 2147483648 products", "smaller micro-batch"});
+}
+
 TEST(Linear, refuses_what_does_not_fit) {
   test::expect_error<ShapeError>(
       [] {
