@@ -4,42 +4,48 @@
 namespace annulus::kernels::cuda {
 namespace {
 
+template <class T>
 struct ReluForward {
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
 
   template <int Width>
   __device__ void operator()(std::size_t element) const {
-    Pack<Width> pack = load<Width>(x + element);
+    Pack<Width> pack = load_float<Width>(x + element);
     for (float& value : pack.value) value = value <= 0 ? 0 : value;  // false for NaN, which stays
-    store(y + element, pack);
+    store_float(y + element, pack);
   }
 };
 
+template <class T>
 struct ReluBackward {
-  const float* dy;
-  const float* y;
-  float* dx;
+  const T* dy;
+  const T* y;
+  T* dx;
 
   template <int Width>
   __device__ void operator()(std::size_t element) const {
-    Pack<Width> gradient = load<Width>(dy + element);
-    const Pack<Width> output = load<Width>(y + element);
+    Pack<Width> gradient = load_float<Width>(dy + element);
+    const Pack<Width> output = load_float<Width>(y + element);
     for (int i = 0; i < Width; ++i)
       if (!(output.value[i] > 0)) gradient.value[i] = 0;
-    store(dx + element, gradient);
+    store_float(dx + element, gradient);
   }
 };
 
 }  // namespace
 
 void relu_forward(StreamView stream, const Tensor& x, const Tensor& y) {
-  for_each_pack(stream, x.elements(), {x.data(), y.data()}, ReluForward{x.as<float>(), y.as<float>()});
+  visit_activation(x.dtype(), [&]<class T>(T) {
+    for_each_pack<kPackWidth<T>>(stream, x.elements(), {x, y}, ReluForward<T>{x.as<T>(), y.as<T>()});
+  });
 }
 
 void relu_backward(StreamView stream, const Tensor& dy, const Tensor& y, const Tensor& dx) {
-  for_each_pack(stream, dy.elements(), {dy.data(), y.data(), dx.data()},
-                ReluBackward{dy.as<float>(), y.as<float>(), dx.as<float>()});
+  visit_activation(dy.dtype(), [&]<class T>(T) {
+    for_each_pack<kPackWidth<T>>(stream, dy.elements(), {dy, y, dx},
+                                 ReluBackward<T>{dy.as<T>(), y.as<T>(), dx.as<T>()});
+  });
 }
 
 }  // namespace annulus::kernels::cuda

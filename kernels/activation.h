@@ -1,4 +1,4 @@
-// ReLU. Any shape, f32, overwriting; outputs may alias inputs.
+// ReLU. Any shape, f32 or (on CUDA devices) bf16, overwriting; outputs may alias inputs.
 #pragma once
 
 #include "core/base/stream.h"

@@ -6,15 +6,15 @@
 namespace annulus::kernels {
 
 void relu_forward(StreamView stream, const Tensor& x, const Tensor& y) {
-  check_tensor("relu_forward", "x", x, x.shape(), stream.device());
-  check_tensor("relu_forward", "y", y, x.shape(), stream.device());
+  const DType dtype = check_activation("relu_forward", "x", x, stream.device());
+  check_tensor("relu_forward", "y", y, x.shape(), stream.device(), dtype);
   ANNULUS_DISPATCH(stream, relu_forward, x, y);
 }
 
 void relu_backward(StreamView stream, const Tensor& dy, const Tensor& y, const Tensor& dx) {
-  check_tensor("relu_backward", "dy", dy, dy.shape(), stream.device());
-  check_tensor("relu_backward", "y", y, dy.shape(), stream.device());
-  check_tensor("relu_backward", "dx", dx, dy.shape(), stream.device());
+  const DType dtype = check_activation("relu_backward", "dy", dy, stream.device());
+  check_tensor("relu_backward", "y", y, dy.shape(), stream.device(), dtype);
+  check_tensor("relu_backward", "dx", dx, dy.shape(), stream.device(), dtype);
   ANNULUS_DISPATCH(stream, relu_backward, dy, y, dx);
 }
 

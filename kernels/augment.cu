@@ -2,7 +2,7 @@
 
 #include "core/base/philox.h"
 #include "kernels/augment.h"
-#include "kernels/device/launch.h"
+#include "kernels/device/pack.h"
 
 namespace annulus::kernels::cuda {
 namespace {
@@ -19,11 +19,17 @@ struct Draw {
   const StepValues* values;
 };
 
-// Blocks [image, part]: every thread draws its image's crop and flip again, which is cheaper than
-// waiting for one that does it for all.
+struct ImageExtents {
+  std::size_t height, width, channels;
+  std::size_t pixel_stride, channel_stride;  // of x
+};
+
+// Blocks [image, part]: every thread draws its image's crop and flip again, which is cheaper than waiting for
+// one that does it for all. A thread gathers the bytes of a pack of elements of y.
+template <int Width, class T>
 __global__ void augment_kernel(const __grid_constant__ Normalisation normalisation, Draw draw,
-                               std::size_t parts, std::size_t height, std::size_t width, std::size_t channels,
-                               const std::uint8_t* x, const std::int64_t* sample_index, float* y) {
+                               std::size_t parts, ImageExtents extents, const std::uint8_t* x,
+                               const std::int64_t* sample_index, T* y) {
   const std::size_t image = blockIdx.x / parts;
   const std::size_t part = blockIdx.x % parts;
   const std::size_t padding = draw.padding;
@@ -38,22 +44,30 @@ __global__ void augment_kernel(const __grid_constant__ Normalisation normalisati
     right = random.below(1, offsets);
     flip = draw.flip && random.word(2) % 2 == 1;
   }
-  const std::size_t elements = height * width * channels;
+  const std::size_t elements = extents.height * extents.width * extents.channels;
   const std::uint8_t* from = x + image * elements;
-  float* to = y + image * elements;
-  for (std::size_t e = part * blockDim.x + threadIdx.x; e < elements; e += parts * blockDim.x) {
-    const std::size_t channel = e % channels;
-    const std::size_t column = e / channels % width;
-    const std::size_t row = e / channels / width;
-    // Coordinates in the padded image; unsigned, so that "before the image" is past its end.
-    const std::size_t source_row = row + down - padding;
-    const std::size_t source_column = (flip ? width - 1 - column : column) + right - padding;
-    float value = 0;
-    if (source_row < height && source_column < width) {
-      const float pixel = from[(source_row * width + source_column) * channels + channel];
-      value = (pixel / 255 - normalisation.mean[channel]) * normalisation.inverse_std[channel];
+  T* to = y + image * elements;
+  for (std::size_t pack = part * blockDim.x + threadIdx.x; pack < elements / Width;
+       pack += parts * blockDim.x) {
+    Pack<Width> values;
+#pragma unroll
+    for (int e = 0; e < Width; ++e) {
+      const std::size_t element = pack * Width + e;
+      const std::size_t channel = element % extents.channels;
+      const std::size_t column = element / extents.channels % extents.width;
+      const std::size_t row = element / extents.channels / extents.width;
+      // Coordinates in the padded image; unsigned, so that "before the image" is past its end.
+      const std::size_t source_row = row + down - padding;
+      const std::size_t source_column = (flip ? extents.width - 1 - column : column) + right - padding;
+      float value = 0;
+      if (source_row < extents.height && source_column < extents.width) {
+        const std::size_t pixel = source_row * extents.width + source_column;
+        const float byte = from[pixel * extents.pixel_stride + channel * extents.channel_stride];
+        value = (byte / 255 - normalisation.mean[channel]) * normalisation.inverse_std[channel];
+      }
+      values.value[e] = value;
     }
-    to[e] = value;
+    store_float(to + pack * Width, values);
   }
 }
 
@@ -61,18 +75,27 @@ __global__ void augment_kernel(const __grid_constant__ Normalisation normalisati
 
 void augment(StreamView stream, const AugmentOptions& options, const Tensor& x, const Tensor& sample_index,
              const Tensor& y) {
-  const Shape& shape = x.shape();
+  const Shape& shape = y.shape();
   Normalisation normalisation;
   std::copy(options.mean.begin(), options.mean.end(), normalisation.mean);
   std::copy(options.inverse_std.begin(), options.inverse_std.end(), normalisation.inverse_std);
   const Draw draw{options.crop_padding, options.horizontal_flip, options.seed, options.values};
-  constexpr unsigned kThreads = 256;
-  constexpr std::size_t kElementsPerThread = 4;
-  const std::size_t parts =
-      blocks_for(shape[1] * shape[2] * shape[3], std::size_t{kThreads} * kElementsPerThread);
-  launch(stream, {shape[0] * parts}, kThreads, 0, augment_kernel, normalisation, draw, parts, shape[1],
-         shape[2], shape[3], x.as<std::uint8_t>(),
-         sample_index.empty() ? nullptr : sample_index.as<std::int64_t>(), y.as<float>());
+  ImageExtents extents{shape[1], shape[2], shape[3], shape[3], 1};
+  if (options.layout == ImageLayout::channels_first) {
+    extents.pixel_stride = 1;
+    extents.channel_stride = shape[1] * shape[2];
+  }
+  const std::size_t elements = shape[1] * shape[2] * shape[3];
+  visit_activation(y.dtype(), [&]<class T>(T) {
+    const bool packed = elements % kPackWidth<T> == 0 && is_pack_aligned(y.data());
+    with_pack_width<T>(packed, [&]<int Width>(std::integral_constant<int, Width>) {
+      constexpr unsigned kThreads = 256;
+      const std::size_t parts = blocks_for(elements / Width, kThreads);
+      launch(stream, {shape[0] * parts}, kThreads, 0, augment_kernel<Width, T>, normalisation, draw, parts,
+             extents, x.as<std::uint8_t>(), sample_index.empty() ? nullptr : sample_index.as<std::int64_t>(),
+             y.as<T>());
+    });
+  });
 }
 
 }  // namespace annulus::kernels::cuda

@@ -11,13 +11,15 @@ namespace annulus::kernels {
 
 void augment(StreamView stream, const AugmentOptions& options, const Tensor& x, const Tensor& sample_index,
              const Tensor& y) {
-  check_rank("augment", "x", x, 4);
+  check_rank("augment", "y", y, 4);
   const Device device = stream.device();
-  check_tensor("augment", "x", x, x.shape(), device, DType::u8);
-  check_tensor("augment", "sample_index", sample_index, {x.shape()[0]}, device, DType::i64);
-  check_tensor("augment", "y", y, x.shape(), device);
-  require<ShapeError>(x.shape()[3] <= kMaxImageChannels, "augment: images have at most {} channels, not {}",
-                      kMaxImageChannels, x.shape()[3]);
+  check_activation("augment", "y", y, device);
+  const Shape& s = y.shape();
+  const bool channels_first = options.layout == ImageLayout::channels_first;
+  check_tensor("augment", "x", x, channels_first ? Shape{s[0], s[3], s[1], s[2]} : s, device, DType::u8);
+  check_tensor("augment", "sample_index", sample_index, {s[0]}, device, DType::i64);
+  require<ShapeError>(s[3] <= kMaxImageChannels, "augment: images have at most {} channels, not {}",
+                      kMaxImageChannels, s[3]);
   ANNULUS_DISPATCH(stream, augment, options, x, sample_index, y);
 }
 
@@ -62,18 +64,24 @@ ANNULUS_MULTIVERSION void look_up(std::size_t count, const float* table, const s
   for (std::size_t i = 0; i < count; ++i) y[i] = table[x[i]];
 }
 
+// How far apart neighbouring pixels and channels of an image are in memory.
+struct Strides {
+  std::size_t pixel, channel;
+};
+
 // `pixels` pixels in a row of x, written from y on towards the right, or towards the left if flipped.
-void normalise(const ValueTable& table, std::size_t pixels, std::size_t channels, bool flip,
+void normalise(const ValueTable& table, std::size_t pixels, std::size_t channels, Strides strides, bool flip,
                const std::uint8_t* x, float* y) {
   if (channels == 1 && !flip) return look_up(pixels, table[0].data(), x, y);
   const std::ptrdiff_t step =
       flip ? -static_cast<std::ptrdiff_t>(channels) : static_cast<std::ptrdiff_t>(channels);
-  for (std::size_t pixel = 0; pixel < pixels; ++pixel, x += channels, y += step)
-    for (std::size_t channel = 0; channel < channels; ++channel) y[channel] = table[channel][x[channel]];
+  for (std::size_t pixel = 0; pixel < pixels; ++pixel, x += strides.pixel, y += step)
+    for (std::size_t channel = 0; channel < channels; ++channel)
+      y[channel] = table[channel][x[channel * strides.channel]];
 }
 
 void place(const ValueTable& table, const Placement& placement, std::size_t height, std::size_t width,
-           std::size_t channels, const std::uint8_t* x, float* y) {
+           std::size_t channels, Strides strides, const std::uint8_t* x, float* y) {
   const std::ptrdiff_t columns = static_cast<std::ptrdiff_t>(width);
   // Before a flip, output columns [begin, end) lie in the image.
   const std::ptrdiff_t begin = std::clamp<std::ptrdiff_t>(-placement.left, 0, columns);
@@ -85,8 +93,8 @@ void place(const ValueTable& table, const Placement& placement, std::size_t heig
     if (from_row >= height || end - begin < columns) std::fill_n(y, width * channels, 0.0f);
     if (from_row >= height || begin == end) continue;
     const std::size_t from = from_row * width + static_cast<std::size_t>(begin + placement.left);
-    normalise(table, static_cast<std::size_t>(end - begin), channels, placement.flip, x + from * channels,
-              y + static_cast<std::size_t>(first_output) * channels);
+    normalise(table, static_cast<std::size_t>(end - begin), channels, strides, placement.flip,
+              x + from * strides.pixel, y + static_cast<std::size_t>(first_output) * channels);
   }
 }
 
@@ -94,15 +102,21 @@ void place(const ValueTable& table, const Placement& placement, std::size_t heig
 
 void augment(StreamView, const AugmentOptions& options, const Tensor& x, const Tensor& sample_index,
              const Tensor& y) {
-  const std::size_t height = x.shape()[1], width = x.shape()[2], channels = x.shape()[3];
+  const std::size_t height = y.shape()[1], width = y.shape()[2], channels = y.shape()[3];
   const std::size_t image_elements = height * width * channels;
   const ValueTable table = make_table(options, channels);
-  if (options.crop_padding == 0 && !options.horizontal_flip)
-    return normalise(table, x.elements() / channels, channels, false, x.as<std::uint8_t>(), y.as<float>());
-  for (std::size_t image = 0; image < x.shape()[0]; ++image) {
+  const bool channels_first = options.layout == ImageLayout::channels_first;
+  const Strides strides = channels_first ? Strides{1, height * width} : Strides{channels, 1};
+  const bool draws = options.crop_padding != 0 || options.horizontal_flip;
+  for (std::size_t image = 0; image < y.shape()[0]; ++image) {
+    const std::uint8_t* const from = x.as<std::uint8_t>() + image * image_elements;
+    float* const to = y.as<float>() + image * image_elements;
+    if (!draws) {
+      normalise(table, height * width, channels, strides, false, from, to);
+      continue;
+    }
     const auto sample = static_cast<std::uint64_t>(sample_index.as<std::int64_t>()[image]);
-    place(table, draw_placement(options, sample), height, width, channels,
-          x.as<std::uint8_t>() + image * image_elements, y.as<float>() + image * image_elements);
+    place(table, draw_placement(options, sample), height, width, channels, strides, from, to);
   }
 }
 

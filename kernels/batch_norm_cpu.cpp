@@ -9,29 +9,39 @@
 namespace annulus::kernels {
 namespace {
 
-// x is [rows, channels]; the others of `op` are checked against its extents.
-void check_rows(const char* op, const Tensor& x, Device device) {
+// x is [rows, channels]; the others of `op` are checked against its extents. Returns its dtype.
+DType check_rows(const char* op, const Tensor& x, Device device) {
   check_rank(op, "x", x, 2);
-  check_tensor(op, "x", x, x.shape(), device);
   require<ShapeError>(x.shape()[1] > 0, "{}: there must be at least one channel", op);
+  return check_activation(op, "x", x, device);
 }
 
 }  // namespace
 
+std::size_t batch_norm_workspace_bytes(Device device, std::size_t rows, std::size_t channels) {
+#if ANNULUS_HAS_CUDA
+  if (device.is_cuda()) return cuda::batch_norm_workspace_bytes(rows, channels);
+#endif
+  static_cast<void>(device);
+  static_cast<void>(rows);
+  static_cast<void>(channels);
+  return 0;
+}
+
 void batch_norm_forward(StreamView stream, const Tensor& x, const Tensor& scale, const Tensor& shift,
-                        float epsilon, const Tensor& y, const Tensor& mean, const Tensor& inverse_std,
-                        const Tensor& unbiased_variance) {
+                        float epsilon, void* workspace, const Tensor& y, const Tensor& mean,
+                        const Tensor& inverse_std, const Tensor& unbiased_variance) {
   constexpr const char* kOp = "batch_norm_forward";
   const Device device = stream.device();
-  check_rows(kOp, x, device);
+  const DType dtype = check_rows(kOp, x, device);
   const Shape channels{x.shape()[1]};
   check_tensor(kOp, "scale", scale, channels, device);
   check_tensor(kOp, "shift", shift, channels, device);
-  check_tensor(kOp, "y", y, x.shape(), device);
+  check_tensor(kOp, "y", y, x.shape(), device, dtype);
   check_tensor(kOp, "mean", mean, channels, device);
   check_tensor(kOp, "inverse_std", inverse_std, channels, device);
   check_tensor(kOp, "unbiased_variance", unbiased_variance, channels, device);
-  ANNULUS_DISPATCH(stream, batch_norm_forward, x, scale, shift, epsilon, y, mean, inverse_std,
+  ANNULUS_DISPATCH(stream, batch_norm_forward, x, scale, shift, epsilon, workspace, y, mean, inverse_std,
                    unbiased_variance);
 }
 
@@ -39,31 +49,32 @@ void batch_norm_inference(StreamView stream, const Tensor& x, const Tensor& scal
                           const Tensor& mean, const Tensor& variance, float epsilon, const Tensor& y) {
   constexpr const char* kOp = "batch_norm_inference";
   const Device device = stream.device();
-  check_rows(kOp, x, device);
+  const DType dtype = check_rows(kOp, x, device);
   const Shape channels{x.shape()[1]};
   check_tensor(kOp, "scale", scale, channels, device);
   check_tensor(kOp, "shift", shift, channels, device);
   check_tensor(kOp, "mean", mean, channels, device);
   check_tensor(kOp, "variance", variance, channels, device);
-  check_tensor(kOp, "y", y, x.shape(), device);
+  check_tensor(kOp, "y", y, x.shape(), device, dtype);
   ANNULUS_DISPATCH(stream, batch_norm_inference, x, scale, shift, mean, variance, epsilon, y);
 }
 
 void batch_norm_backward(StreamView stream, const Tensor& dy, const Tensor& x, const Tensor& scale,
-                         const Tensor& mean, const Tensor& inverse_std, const Tensor& dx,
+                         const Tensor& mean, const Tensor& inverse_std, void* workspace, const Tensor& dx,
                          const Tensor& dscale, const Tensor& dshift) {
   constexpr const char* kOp = "batch_norm_backward";
   const Device device = stream.device();
-  check_rows(kOp, x, device);
+  const DType dtype = check_rows(kOp, x, device);
   const Shape channels{x.shape()[1]};
-  check_tensor(kOp, "dy", dy, x.shape(), device);
+  check_tensor(kOp, "dy", dy, x.shape(), device, dtype);
   check_tensor(kOp, "scale", scale, channels, device);
   check_tensor(kOp, "mean", mean, channels, device);
   check_tensor(kOp, "inverse_std", inverse_std, channels, device);
-  check_tensor(kOp, "dx", dx, x.shape(), device);
+  check_tensor(kOp, "dx", dx, x.shape(), device, dtype);
   check_tensor(kOp, "dscale", dscale, channels, device);
   check_tensor(kOp, "dshift", dshift, channels, device);
-  ANNULUS_DISPATCH(stream, batch_norm_backward, dy, x, scale, mean, inverse_std, dx, dscale, dshift);
+  ANNULUS_DISPATCH(stream, batch_norm_backward, dy, x, scale, mean, inverse_std, workspace, dx, dscale,
+                   dshift);
 }
 
 namespace cpu {
@@ -137,7 +148,7 @@ ANNULUS_MULTIVERSION void input_gradient(std::size_t rows, std::size_t channels,
 }  // namespace
 
 void batch_norm_forward(StreamView, const Tensor& x, const Tensor& scale, const Tensor& shift, float epsilon,
-                        const Tensor& y, const Tensor& mean, const Tensor& inverse_std,
+                        void*, const Tensor& y, const Tensor& mean, const Tensor& inverse_std,
                         const Tensor& unbiased_variance) {
   const std::size_t rows = x.shape()[0], channels = x.shape()[1];
   // Without rows every sum is 0, and so are mean and variance.
@@ -167,7 +178,7 @@ void batch_norm_inference(StreamView, const Tensor& x, const Tensor& scale, cons
 }
 
 void batch_norm_backward(StreamView, const Tensor& dy, const Tensor& x, const Tensor& scale,
-                         const Tensor& mean, const Tensor& inverse_std, const Tensor& dx,
+                         const Tensor& mean, const Tensor& inverse_std, void*, const Tensor& dx,
                          const Tensor& dscale, const Tensor& dshift) {
   const std::size_t rows = x.shape()[0], channels = x.shape()[1];
   for (std::size_t left = 0; left < channels; left += kTile) {

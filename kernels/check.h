@@ -28,6 +28,17 @@ inline void check_precision(const char* op, Precision precision) {
                        name_of(precision));
 }
 
+/// The same for an activation or its gradient of any shape, which is f32 or, on a CUDA device, bf16. Returns
+/// its dtype.
+inline DType check_activation(const char* op, const char* argument, const Tensor& tensor, Device device) {
+  const DType dtype = tensor.dtype();
+  if (dtype == DType::bf16) [[unlikely]]
+    require<ShapeError>(device.is_cuda(),
+                        "{}: {} is bf16, which needs a CUDA device; the CPU computes in f32", op, argument);
+  check_tensor(op, argument, tensor, tensor.shape(), device, dtype == DType::bf16 ? dtype : DType::f32);
+  return dtype;
+}
+
 /// Throws ShapeError that names the op and the argument unless `tensor` has this many axes.
 inline void check_rank(const char* op, const char* argument, const Tensor& tensor, std::size_t rank) {
   if (tensor.shape().rank() != rank) [[unlikely]]

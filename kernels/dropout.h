@@ -20,7 +20,8 @@ struct DropoutKey {
   std::uint64_t first_sample = 0;  ///< position of row 0 in the global batch, so that ranks do not matter
 };
 
-/// y = x / (1 - probability) where kept, 0 where dropped; x and y are [batch, ...] f32 and may alias.
+/// y = x / (1 - probability) where kept, 0 where dropped; x and y are [batch, ...], f32 or (on CUDA
+/// devices) bf16, and may alias.
 /// With i = position of the row in the global batch and e = the element's index in its row, an element
 /// is dropped if Philox(seed, dropout, values->step, layer * 2^32 + i).uniform(e) < probability. The same
 /// call with dy for x and dx for y is the gradient.

@@ -7,8 +7,8 @@ namespace annulus::kernels {
 void dropout(StreamView stream, const DropoutKey& key, float probability, const Tensor& x, const Tensor& y) {
   require<ConfigError>(probability >= 0 && probability < 1,
                        "dropout: the probability must be in [0, 1), but is {}", probability);
-  check_tensor("dropout", "x", x, x.shape(), stream.device());
-  check_tensor("dropout", "y", y, x.shape(), stream.device());
+  const DType dtype = check_activation("dropout", "x", x, stream.device());
+  check_tensor("dropout", "y", y, x.shape(), stream.device(), dtype);
   if (x.elements() == 0) return;
   ANNULUS_DISPATCH(stream, dropout, key, probability, x, y);
 }

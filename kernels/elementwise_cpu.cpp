@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/half.h"
 #include "kernels/check.h"
 #include "kernels/dispatch.h"
 #include "kernels/elementwise.h"
@@ -9,27 +10,37 @@
 namespace annulus::kernels {
 
 void fill(StreamView stream, float value, const Tensor& y) {
-  check_tensor("fill", "y", y, y.shape(), stream.device());
+  check_activation("fill", "y", y, stream.device());
   ANNULUS_DISPATCH(stream, fill, value, y);
 }
 
 void scale(StreamView stream, float factor, const Tensor& x, const Tensor& y) {
-  check_tensor("scale", "x", x, x.shape(), stream.device());
-  check_tensor("scale", "y", y, x.shape(), stream.device());
+  const DType dtype = check_activation("scale", "x", x, stream.device());
+  check_tensor("scale", "y", y, x.shape(), stream.device(), dtype);
   ANNULUS_DISPATCH(stream, scale, factor, x, y);
 }
 
 void add(StreamView stream, const Tensor& a, const Tensor& b, const Tensor& y) {
-  check_tensor("add", "a", a, a.shape(), stream.device());
-  check_tensor("add", "b", b, a.shape(), stream.device());
-  check_tensor("add", "y", y, a.shape(), stream.device());
+  const DType dtype = check_activation("add", "a", a, stream.device());
+  check_tensor("add", "b", b, a.shape(), stream.device(), dtype);
+  check_tensor("add", "y", y, a.shape(), stream.device(), dtype);
   ANNULUS_DISPATCH(stream, add, a, b, y);
+}
+
+void cast(StreamView stream, const Tensor& x, const Tensor& y) {
+  for (const DType dtype : {x.dtype(), y.dtype()})
+    require<ShapeError>(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
+                        "cast: x and y must be f32, bf16 or f16, not {} and {}", name_of(x.dtype()),
+                        name_of(y.dtype()));
+  check_tensor("cast", "x", x, x.shape(), stream.device(), x.dtype());
+  check_tensor("cast", "y", y, x.shape(), stream.device(), y.dtype());
+  ANNULUS_DISPATCH(stream, cast, x, y);
 }
 
 void transpose_inner(StreamView stream, const Tensor& x, const Tensor& y) {
   check_rank("transpose_inner", "x", x, 3);
-  check_tensor("transpose_inner", "x", x, x.shape(), stream.device());
-  check_tensor("transpose_inner", "y", y, {x.shape()[0], x.shape()[2], x.shape()[1]}, stream.device());
+  const DType dtype = check_activation("transpose_inner", "x", x, stream.device());
+  check_tensor("transpose_inner", "y", y, {x.shape()[0], x.shape()[2], x.shape()[1]}, stream.device(), dtype);
   ANNULUS_DISPATCH(stream, transpose_inner, x, y);
 }
 
@@ -44,6 +55,16 @@ ANNULUS_MULTIVERSION void scale_loop(std::size_t count, float factor, const floa
 ANNULUS_MULTIVERSION void add_loop(std::size_t count, const float* a, const float* b, float* y) {
 #pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) y[i] = a[i] + b[i];
+}
+
+template <class Visit>
+void visit_floating(DType dtype, const Visit& visit) {
+  if (dtype == DType::bf16)
+    visit(BFloat16());
+  else if (dtype == DType::f16)
+    visit(Float16());
+  else
+    visit(float());
 }
 
 // Four floats are a register on every machine that this is built for.
@@ -91,6 +112,16 @@ void scale(StreamView, float factor, const Tensor& x, const Tensor& y) {
 
 void add(StreamView, const Tensor& a, const Tensor& b, const Tensor& y) {
   add_loop(a.elements(), a.as<float>(), b.as<float>(), y.as<float>());
+}
+
+void cast(StreamView, const Tensor& x, const Tensor& y) {
+  visit_floating(x.dtype(), [&]<class From>(From) {
+    visit_floating(y.dtype(), [&]<class To>(To) {
+      const From* const from = x.as<From>();
+      To* const to = y.as<To>();
+      for (std::size_t i = 0; i < x.elements(); ++i) to[i] = from_float<To>(to_float(from[i]));
+    });
+  });
 }
 
 void transpose_inner(StreamView, const Tensor& x, const Tensor& y) {

@@ -19,9 +19,10 @@ __device__ bool is_sound(const float* statistics) { return statistics[2] > 0 && 
 __device__ Averaging averaging(const GradientScaling& scaling) {
   Averaging result{!is_sound(scaling.statistics), scaling.statistics[2], 1};
   if (scaling.squared_norm != nullptr) {
+    if (!isfinite(*scaling.squared_norm)) result.skip = true;
     const float norm = sqrtf(*scaling.squared_norm) / result.samples;
     const float ratio = scaling.clip_norm / (norm + 1e-6f);
-    if (!(ratio >= 1)) result.clip = ratio;  // a NaN norm is passed on
+    if (ratio < 1) result.clip = ratio;
   }
   return result;
 }
@@ -29,8 +30,7 @@ __device__ Averaging averaging(const GradientScaling& scaling) {
 // Writes the rounded copy of new weights where there is one.
 template <int Width>
 __device__ void store_rounded(BFloat16* rounded, std::size_t element, const Pack<Width>& weights) {
-  if (rounded == nullptr) return;
-  for (int i = 0; i < Width; ++i) rounded[element + i] = to_bfloat16(weights.value[i]);
+  if (rounded != nullptr) store_float(rounded + element, weights);
 }
 
 struct Sgd {
@@ -119,9 +119,10 @@ void sgd_update(StreamView stream, const SgdOptions& options, const StepValues* 
                 const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
                 const Tensor& momentum, const Tensor& rounded) {
   float* const moments = options.momentum == 0 ? nullptr : momentum.as<float>();
-  for_each_pack(stream, weights.elements(), {gradient.data(), weights.data(), moments},
-                Sgd{options, values, scaling, gradient.as<float>(), weights.as<float>(), moments,
-                    rounded.empty() ? nullptr : rounded.as<BFloat16>()});
+  for_each_pack<kPackWidth<float>>(stream, weights.elements(),
+                                   {gradient, weights, options.momentum == 0 ? Tensor() : momentum, rounded},
+                                   Sgd{options, values, scaling, gradient.as<float>(), weights.as<float>(),
+                                       moments, rounded.empty() ? nullptr : rounded.as<BFloat16>()});
 }
 
 void adamw_update(StreamView stream, const AdamWOptions& options, const StepValues* values,
@@ -135,14 +136,14 @@ void adamw_update(StreamView stream, const AdamWOptions& options, const StepValu
                first_moment.as<float>(),
                second_moment.as<float>(),
                rounded.empty() ? nullptr : rounded.as<BFloat16>()};
-  for_each_pack(stream, weights.elements(),
-                {gradient.data(), weights.data(), first_moment.data(), second_moment.data()}, update);
+  for_each_pack<kPackWidth<float>>(stream, weights.elements(),
+                                   {gradient, weights, first_moment, second_moment, rounded}, update);
 }
 
 void update_running_average(StreamView stream, float decay, const float* statistics, const Tensor& sum,
                             const Tensor& running) {
-  for_each_pack(stream, sum.elements(), {sum.data(), running.data()},
-                RunningAverage{decay, statistics, sum.as<float>(), running.as<float>()});
+  for_each_pack<kPackWidth<float>>(stream, sum.elements(), {sum, running},
+                                   RunningAverage{decay, statistics, sum.as<float>(), running.as<float>()});
 }
 
 }  // namespace annulus::kernels::cuda

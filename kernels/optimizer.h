@@ -15,8 +15,9 @@ namespace annulus::kernels {
 /// as softmax_cross_entropy writes them and the ranks sum them:
 ///   g = gradient / samples
 ///   g = g * min(1, clip_norm / (norm + 1e-6)), norm = sqrt(*squared_norm) / samples, if squared_norm is set
-/// which is torch.nn.utils.clip_grad_norm_ applied to the averaged gradient. If samples is 0 or the loss
-/// sum is NaN or infinite, the update is skipped: a broken step never reaches the weights.
+/// which is torch.nn.utils.clip_grad_norm_ applied to the averaged gradient. The update is skipped, and
+/// nothing touched, if samples is 0, or the loss sum or the squared norm is NaN or infinite: a broken step
+/// never reaches the weights.
 struct GradientScaling {
   const float* statistics = nullptr;
   const float* squared_norm = nullptr;  ///< of the whole summed gradient; null: no clipping

@@ -55,6 +55,7 @@ namespace {
 
 // What GradientScaling comes to: g = gradient / count * clip.
 struct Averaging {
+  bool skip;
   float count, clip;
 };
 
@@ -62,11 +63,12 @@ struct Averaging {
 bool is_sound(const float* statistics) { return statistics[2] > 0 && std::isfinite(statistics[0]); }
 
 Averaging averaging(const GradientScaling& scaling) {
-  Averaging result{scaling.statistics[2], 1};
+  Averaging result{!is_sound(scaling.statistics), scaling.statistics[2], 1};
   if (scaling.squared_norm != nullptr) {
+    if (!std::isfinite(*scaling.squared_norm)) result.skip = true;
     const float norm = std::sqrt(*scaling.squared_norm) / result.count;
     const float ratio = scaling.clip_norm / (norm + 1e-6f);
-    if (!(ratio >= 1)) result.clip = ratio;  // a NaN norm is passed on
+    if (ratio < 1) result.clip = ratio;
   }
   return result;
 }
@@ -130,8 +132,8 @@ ANNULUS_MULTIVERSION void running_average_loop(std::size_t count, float decay, f
 void sgd_update(StreamView, const SgdOptions& options, const StepValues* values,
                 const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
                 const Tensor& momentum, const Tensor&) {
-  if (!is_sound(scaling.statistics)) return;
   const Averaging by = averaging(scaling);
+  if (by.skip) return;
   const std::size_t count = gradient.elements();
   const float rate = values->learning_rate;
   if (options.momentum == 0)
@@ -147,7 +149,8 @@ void sgd_update(StreamView, const SgdOptions& options, const StepValues* values,
 void adamw_update(StreamView, const AdamWOptions& options, const StepValues* values,
                   const GradientScaling& scaling, const Tensor& gradient, const Tensor& weights,
                   const Tensor& first_moment, const Tensor& second_moment, const Tensor&) {
-  if (!is_sound(scaling.statistics)) return;
+  const Averaging by = averaging(scaling);
+  if (by.skip) return;
   AdamWFactors factors{};
   factors.keep_weight = 1 - values->learning_rate * options.weight_decay;
   factors.beta1 = options.beta1;
@@ -157,7 +160,7 @@ void adamw_update(StreamView, const AdamWOptions& options, const StepValues* val
   factors.step = values->adamw_step_size;
   factors.inverse_root2 = values->adamw_inverse_root_correction;
   factors.epsilon = options.epsilon;
-  adamw_loop(gradient.elements(), factors, averaging(scaling), gradient.as<float>(), weights.as<float>(),
+  adamw_loop(gradient.elements(), factors, by, gradient.as<float>(), weights.as<float>(),
              first_moment.as<float>(), second_moment.as<float>());
 }
 

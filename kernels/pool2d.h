@@ -1,4 +1,5 @@
-// Max pooling and global average pooling over [batch, height, width, channels]; f32, overwriting.
+// Max pooling and global average pooling over [batch, height, width, channels]; overwriting. f32, or on CUDA
+// devices bf16: all floating tensors of a call alike.
 #pragma once
 
 #include "core/base/stream.h"

@@ -24,8 +24,9 @@ void max_pool2d_forward(StreamView stream, const Pool2dShape& shape, const Tenso
                         const Tensor& argmax) {
   shape.check();
   const Device device = stream.device();
-  check_tensor("max_pool2d_forward", "x", x, shape.input(), device);
-  check_tensor("max_pool2d_forward", "y", y, shape.output(), device);
+  const DType dtype = check_activation("max_pool2d_forward", "x", x, device);
+  check_tensor("max_pool2d_forward", "x", x, shape.input(), device, dtype);
+  check_tensor("max_pool2d_forward", "y", y, shape.output(), device, dtype);
   check_tensor("max_pool2d_forward", "argmax", argmax, shape.output(), device, DType::u8);
   ANNULUS_DISPATCH(stream, max_pool2d_forward, shape, x, y, argmax);
 }
@@ -34,25 +35,27 @@ void max_pool2d_backward(StreamView stream, const Pool2dShape& shape, const Tens
                          const Tensor& relu_output, const Tensor& dx) {
   shape.check();
   const Device device = stream.device();
-  check_tensor("max_pool2d_backward", "dy", dy, shape.output(), device);
+  const DType dtype = check_activation("max_pool2d_backward", "dy", dy, device);
+  check_tensor("max_pool2d_backward", "dy", dy, shape.output(), device, dtype);
   check_tensor("max_pool2d_backward", "argmax", argmax, shape.output(), device, DType::u8);
   if (!relu_output.empty())
-    check_tensor("max_pool2d_backward", "relu_output", relu_output, shape.output(), device);
-  check_tensor("max_pool2d_backward", "dx", dx, shape.input(), device);
+    check_tensor("max_pool2d_backward", "relu_output", relu_output, shape.output(), device, dtype);
+  check_tensor("max_pool2d_backward", "dx", dx, shape.input(), device, dtype);
   ANNULUS_DISPATCH(stream, max_pool2d_backward, shape, dy, argmax, relu_output, dx);
 }
 
 void global_average_pool_forward(StreamView stream, const Tensor& x, const Tensor& y) {
   check_rank("global_average_pool_forward", "x", x, 4);
-  check_tensor("global_average_pool_forward", "x", x, x.shape(), stream.device());
-  check_tensor("global_average_pool_forward", "y", y, {x.shape()[0], x.shape()[3]}, stream.device());
+  const DType dtype = check_activation("global_average_pool_forward", "x", x, stream.device());
+  check_tensor("global_average_pool_forward", "y", y, {x.shape()[0], x.shape()[3]}, stream.device(), dtype);
   ANNULUS_DISPATCH(stream, global_average_pool_forward, x, y);
 }
 
 void global_average_pool_backward(StreamView stream, const Tensor& dy, const Tensor& dx) {
   check_rank("global_average_pool_backward", "dx", dx, 4);
-  check_tensor("global_average_pool_backward", "dx", dx, dx.shape(), stream.device());
-  check_tensor("global_average_pool_backward", "dy", dy, {dx.shape()[0], dx.shape()[3]}, stream.device());
+  const DType dtype = check_activation("global_average_pool_backward", "dx", dx, stream.device());
+  check_tensor("global_average_pool_backward", "dy", dy, {dx.shape()[0], dx.shape()[3]}, stream.device(),
+               dtype);
   ANNULUS_DISPATCH(stream, global_average_pool_backward, dy, dx);
 }
 

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/device/block_reduce.h"
+#include "kernels/device/pack.h"
 #include "kernels/reduce.h"
 
 namespace annulus::kernels::cuda {
@@ -30,6 +31,15 @@ struct SquaredNorm : Sum {
   static __device__ Value of(float x, std::size_t) { return static_cast<double>(x) * x; }
 };
 
+// NaN is larger than any number.
+struct AbsMax {
+  using Value = float;
+  using Result = float;
+  static __device__ Value none() { return 0; }
+  static __device__ Value of(float x, std::size_t) { return fabsf(x); }
+  __device__ Value operator()(Value a, Value b) const { return a > b || isnan(a) ? a : b; }
+};
+
 struct FirstNonFinite {
   using Value = std::int64_t;
   using Result = std::int64_t;
@@ -43,12 +53,24 @@ struct FirstNonFinite {
   }
 };
 
-template <class Reduction>
-__global__ void reduce_blocks_kernel(std::size_t count, const float* x, typename Reduction::Value* partials) {
+// `before` elements come before the first aligned pack.
+template <class Reduction, class T>
+__global__ void reduce_blocks_kernel(std::size_t count, std::size_t before, const T* x,
+                                     typename Reduction::Value* partials) {
+  constexpr int kWidth = kPackWidth<T>;
   const Reduction combine;
   typename Reduction::Value value = Reduction::none();
-  for (std::size_t i = global_thread(); i < count; i += global_threads())
-    value = combine(value, Reduction::of(x[i], i));
+  const std::size_t packs = (count - before) / kWidth;
+  for (std::size_t i = global_thread(); i < packs; i += global_threads()) {
+    const Pack<kWidth> pack = load_float<kWidth>(x + before + i * kWidth);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e)
+      value = combine(value, Reduction::of(pack.value[e], before + i * kWidth + e));
+  }
+  for (std::size_t i = global_thread(); i < count - packs * kWidth; i += global_threads()) {
+    const std::size_t element = i < before ? i : i + packs * kWidth;
+    value = combine(value, Reduction::of(to_float(x[element]), element));
+  }
   value = block_reduce(value, shared_memory<typename Reduction::Value>(), combine);
   if (threadIdx.x == 0) partials[blockIdx.x] = value;
 }
@@ -68,8 +90,10 @@ void reduce(StreamView stream, const Tensor& x, void* workspace, const Tensor& r
   using Value = typename Reduction::Value;
   const std::size_t blocks = block_count(x.elements());
   Value* const partials = static_cast<Value*>(workspace);
-  launch(stream, {blocks}, kThreads, kThreads * sizeof(Value), reduce_blocks_kernel<Reduction>, x.elements(),
-         x.as<float>(), partials);
+  visit_activation(x.dtype(), [&]<class T>(T) {
+    launch(stream, {blocks}, kThreads, kThreads * sizeof(Value), reduce_blocks_kernel<Reduction, T>,
+           x.elements(), elements_before_first_pack(x.elements(), kPackWidth<T>, {x}), x.as<T>(), partials);
+  });
   launch(stream, {1}, kThreads, kThreads * sizeof(Value), reduce_partials_kernel<Reduction>, blocks, partials,
          result.as<typename Reduction::Result>());
 }
@@ -84,6 +108,10 @@ void sum(StreamView stream, const Tensor& x, void* workspace, const Tensor& resu
 
 void squared_norm(StreamView stream, const Tensor& x, void* workspace, const Tensor& result) {
   reduce<SquaredNorm>(stream, x, workspace, result);
+}
+
+void absmax(StreamView stream, const Tensor& x, void* workspace, const Tensor& result) {
+  reduce<AbsMax>(stream, x, workspace, result);
 }
 
 void first_non_finite(StreamView stream, const Tensor& x, void* workspace, const Tensor& result) {

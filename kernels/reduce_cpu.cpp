@@ -28,19 +28,25 @@ std::size_t reduce_workspace_bytes(Device device, std::size_t elements) {
 }
 
 void sum(StreamView stream, const Tensor& x, void* workspace, const Tensor& result) {
-  check_tensor("sum", "x", x, x.shape(), stream.device());
+  check_activation("sum", "x", x, stream.device());
   check_result("sum", result, stream.device());
   ANNULUS_DISPATCH(stream, sum, x, workspace, result);
 }
 
 void squared_norm(StreamView stream, const Tensor& x, void* workspace, const Tensor& result) {
-  check_tensor("squared_norm", "x", x, x.shape(), stream.device());
+  check_activation("squared_norm", "x", x, stream.device());
   check_result("squared_norm", result, stream.device());
   ANNULUS_DISPATCH(stream, squared_norm, x, workspace, result);
 }
 
+void absmax(StreamView stream, const Tensor& x, void* workspace, const Tensor& result) {
+  check_activation("absmax", "x", x, stream.device());
+  check_result("absmax", result, stream.device());
+  ANNULUS_DISPATCH(stream, absmax, x, workspace, result);
+}
+
 void first_non_finite(StreamView stream, const Tensor& x, void* workspace, const Tensor& result) {
-  check_tensor("first_non_finite", "x", x, x.shape(), stream.device());
+  check_activation("first_non_finite", "x", x, stream.device());
   check_result("first_non_finite", result, stream.device(), DType::i64);
   ANNULUS_DISPATCH(stream, first_non_finite, x, workspace, result);
 }
@@ -85,6 +91,14 @@ float reduce(const Tensor& x, const Add& add) {
   return static_cast<float>(tree_sum(lanes));
 }
 
+// The bits of a magnitude order as numbers do, and NaN's are the largest.
+ANNULUS_MULTIVERSION std::uint32_t largest_magnitude(std::size_t count, const float* x) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffu);
+  return largest;
+}
+
 // Whether a block has a NaN or an infinity: an exponent of ones.
 ANNULUS_MULTIVERSION bool has_non_finite(std::size_t count, const float* x) {
   std::uint32_t found = 0;
@@ -103,6 +117,10 @@ void sum(StreamView, const Tensor& x, void*, const Tensor& result) {
 
 void squared_norm(StreamView, const Tensor& x, void*, const Tensor& result) {
   *result.as<float>() = reduce(x, add_squares_to_lanes);
+}
+
+void absmax(StreamView, const Tensor& x, void*, const Tensor& result) {
+  *result.as<float>() = std::bit_cast<float>(largest_magnitude(x.elements(), x.as<float>()));
 }
 
 void first_non_finite(StreamView, const Tensor& x, void*, const Tensor& result) {

@@ -7,17 +7,28 @@
 
 namespace annulus::kernels {
 
+std::size_t softmax_cross_entropy_workspace_bytes(Device device, std::size_t rows) {
+#if ANNULUS_HAS_CUDA
+  if (device.is_cuda()) return cuda::softmax_cross_entropy_workspace_bytes(rows);
+#endif
+  static_cast<void>(device);
+  static_cast<void>(rows);
+  return 0;
+}
+
 void softmax_cross_entropy(StreamView stream, const Tensor& logits, const Tensor& labels,
-                           float label_smoothing, const Tensor& dlogits, const Tensor& statistics) {
+                           float label_smoothing, void* workspace, const Tensor& dlogits,
+                           const Tensor& statistics) {
   constexpr const char* kOp = "softmax_cross_entropy";
   const Device device = stream.device();
   check_rank(kOp, "logits", logits, 2);
-  check_tensor(kOp, "logits", logits, logits.shape(), device);
+  const DType dtype = check_activation(kOp, "logits", logits, device);
   require<ShapeError>(logits.shape()[1] > 0, "{}: there must be at least one class", kOp);
   check_tensor(kOp, "labels", labels, {logits.shape()[0]}, device, DType::i32);
-  if (!dlogits.empty()) check_tensor(kOp, "dlogits", dlogits, logits.shape(), device);
+  if (!dlogits.empty()) check_tensor(kOp, "dlogits", dlogits, logits.shape(), device, dtype);
   check_tensor(kOp, "statistics", statistics, {3}, device);
-  ANNULUS_DISPATCH(stream, softmax_cross_entropy, logits, labels, label_smoothing, dlogits, statistics);
+  ANNULUS_DISPATCH(stream, softmax_cross_entropy, logits, labels, label_smoothing, workspace, dlogits,
+                   statistics);
 }
 
 namespace cpu {
@@ -53,7 +64,7 @@ double row_loss_and_gradient(std::size_t classes, const float* logits, std::size
 }  // namespace
 
 void softmax_cross_entropy(StreamView, const Tensor& logits, const Tensor& labels, float label_smoothing,
-                           const Tensor& dlogits, const Tensor& statistics) {
+                           void*, const Tensor& dlogits, const Tensor& statistics) {
   const std::size_t batch = logits.shape()[0], classes = logits.shape()[1];
   const float* row = logits.as<float>();
   float* gradient = dlogits.empty() ? nullptr : dlogits.as<float>();

@@ -1,5 +1,7 @@
 #include "core/nn/network.h"
 
+#include "kernels/softmax_cross_entropy.h"
+
 namespace annulus {
 
 Network::Network(std::span<const LayerNode> layers, InputShape input, std::size_t batch,
@@ -17,6 +19,8 @@ Network::Network(std::span<const LayerNode> layers, InputShape input, std::size_
   plan_.next_operation();
   logits_ = back_.plan_forward(plan_, front_.plan_forward(plan_, input_));
   plan_.use(logits_);
+  const std::size_t loss_bytes = kernels::softmax_cross_entropy_workspace_bytes(arena.device(), batch);
+  if (loss_bytes > 0) loss_workspace_ = plan_.add({loss_bytes}, DType::u8);
   logits_gradient_ = plan_.add(logits_.shape, logits_.dtype);
   plan_.next_operation();
   const bool front_learns = tiling.layers > 0;

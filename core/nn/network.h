@@ -31,6 +31,9 @@ class Network {
   /// Gradient of the loss by the logits: what backward reads, and overwrites.
   Tensor logits_gradient() const { return tensor(logits_gradient_); }
 
+  /// Workspace of the loss, or null where it needs none.
+  void* loss_workspace() const { return tensor(loss_workspace_).data(); }
+
   /// A pass over this network; the caller sets gradients, training, dropout and observer.
   Pass pass(StreamView stream) const;
 
@@ -57,7 +60,7 @@ class Network {
   TiledSequence front_;
   Sequence back_;
   MemoryPlan plan_;
-  PlannedTensor input_, logits_, logits_gradient_;
+  PlannedTensor input_, logits_, loss_workspace_, logits_gradient_;
 };
 
 }  // namespace annulus

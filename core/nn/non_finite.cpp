@@ -60,7 +60,7 @@ std::string NonFiniteSearch::join(GradientSynchronizer& synchronizer) {
 
 std::string NonFiniteSearch::text_of(std::size_t finding) const {
   if (finding == kInput) return "the input of the first layer";
-  std::string text = "the loss itself: every weight and every output of a layer is finite";
+  std::string text = "none before the loss: every weight and every output of a layer is finite";
   visit_backward(model_.layers(), [&](const LayerNode& layer) {
     if (finding == weights_of(layer)) text = "the weights of layer " + layer.describe();
     if (finding == output_of(layer)) text = "the output of layer " + layer.describe();

@@ -97,9 +97,9 @@ Tensor ParameterArena::compute_weights(ElementRange range) const {
   return Tensor(static_cast<BFloat16*>(rounded_.data()) + range.begin, {range.size()}, DType::bf16, device());
 }
 
-void ParameterArena::refresh_compute_weights(StreamView) {
+void ParameterArena::refresh_compute_weights(StreamView stream) {
   if (precision_ == Precision::bf16 && rounded_is_stale_)
-    fail<ConfigError>("bf16 is not there yet");
+    kernels::cast(stream, weights(), compute_weights(ElementRange{0, elements_}));
   rounded_is_stale_ = false;
 }
 

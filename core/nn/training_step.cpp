@@ -45,7 +45,7 @@ class TrainingStep::Implementation final : public PassObserver {
         values_(model.device(), sizeof(StepValues)),
         host_values_(Buffer::pinned(model.device(), sizeof(StepValues))),
         evaluation_statistics_(model.device(), kStatisticsBytes),
-        host_statistics_(Buffer::pinned(model.device(), kStatisticsBytes)) {
+        host_statistics_(Buffer::pinned(model.device(), kStatisticsBytes + sizeof(float))) {
     check(options);
     options_.augment.seed = options.seed;
     options_.augment.values = values();
@@ -73,10 +73,19 @@ class TrainingStep::Implementation final : public PassObserver {
     else
       submit_step();  // what it exchanges with other ranks is not captured
 
+    // On the way with the statistics, and 0 without clipping, which does not look at it.
+    float& squared_norm = static_cast<float*>(host_statistics_.data())[ParameterArena::kStatistics];
+    squared_norm = 0;
+    if (options_.clip_norm > 0) copy_bytes(compute_, &squared_norm, squared_norm_.data(), sizeof(float));
     const StepResult result = read_statistics(model_.arena().gradients().data());
+    // The kernels have skipped the update then.
     if (!std::isfinite(result.loss_sum)) {
-      optimizer_.set_steps(updates);  // the kernels have skipped the update
-      fail_non_finite(result.loss_sum, step);
+      optimizer_.set_steps(updates);
+      fail_non_finite("the loss", result.loss_sum, step);
+    }
+    if (!std::isfinite(squared_norm)) {
+      optimizer_.set_steps(updates);
+      fail_non_finite("the norm of the gradient", squared_norm, step);
     }
     return result;
   }
@@ -96,8 +105,8 @@ class TrainingStep::Implementation final : public PassObserver {
 
     clock_.enter(Phase::forward, compute_);
     network.forward(network.pass(compute_));
-    kernels::softmax_cross_entropy(compute_, network.logits(), staged.labels, 0.0f, Tensor(),
-                                   statistics_view(evaluation_statistics_.data()));
+    kernels::softmax_cross_entropy(compute_, network.logits(), staged.labels, 0.0f, network.loss_workspace(),
+                                   Tensor(), statistics_view(evaluation_statistics_.data()));
     clock_.stop(compute_);
     return read_statistics(evaluation_statistics_.data());
   }
@@ -148,7 +157,8 @@ class TrainingStep::Implementation final : public PassObserver {
     pass.gradients = gradients;
     network.forward(pass);
     kernels::softmax_cross_entropy(compute_, network.logits(), batch.labels, options_.label_smoothing,
-                                   network.logits_gradient(), statistics_view(gradients));
+                                   network.loss_workspace(), network.logits_gradient(),
+                                   statistics_view(gradients));
 
     clock_.enter(Phase::backward, compute_);
     pass.observer = this;
@@ -232,7 +242,7 @@ class TrainingStep::Implementation final : public PassObserver {
             .times = clock_.times()};
   }
 
-  [[noreturn]] void fail_non_finite(double loss, std::uint64_t step) {
+  [[noreturn]] void fail_non_finite(const char* what, double value, std::uint64_t step) {
     NonFiniteSearch search(model_, compute_);
     for (const MicroBatch& batch : staged_) {
       if (batch.samples() == 0) continue;
@@ -245,9 +255,9 @@ class TrainingStep::Implementation final : public PassObserver {
       network.forward(pass);
     }
     fail<NonFiniteError>(
-        "step {}: the loss is {}; first value that is not finite: {}. The weights are those before this "
+        "step {}: {} is {}; first value that is not finite: {}. The weights are those before this "
         "step; lower the learning rate, clip the gradients' norm or check the data",
-        step + 1, std::isnan(loss) ? "nan" : "infinite", search.join(synchronizer_));
+        step + 1, what, std::isnan(value) ? "nan" : "infinite", search.join(synchronizer_));
   }
 
   Model& model_;

@@ -55,10 +55,10 @@ class TrainingStep {
   /// of the global batch, and the same on every rank. Memory is planned when a batch size or a number of
   /// micro-batches comes for the first time; after that, a step allocates nothing.
   ///
-  /// A loss that is NaN or infinite leaves the weights as they were and throws NonFiniteError, on every rank
-  /// alike, that names the step and the first layer, in forward order, with a weight or an activation that
-  /// is not finite. Throws CommunicationError from the synchronizer, ShapeError for a micro-batch that does
-  /// not fit the model.
+  /// A loss (or, with clipping, a norm of the gradient) that is NaN or infinite leaves the weights as they
+  /// were and throws NonFiniteError, on every rank alike, that names the step and the first layer, in forward
+  /// order, with a weight or an activation that is not finite. Throws CommunicationError from the
+  /// synchronizer, ShapeError for a micro-batch that does not fit the model.
   StepResult run(std::span<const MicroBatch> micro_batches, float learning_rate, std::uint64_t epoch,
                  std::uint64_t step);
 

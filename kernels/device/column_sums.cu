@@ -13,9 +13,11 @@ __global__ void chunk_sums_kernel(std::size_t rows, std::size_t rows_per_chunk, 
   const std::size_t channel = std::size_t{blockIdx.x} * kWarpSize + threadIdx.x;
   const std::size_t begin = blockIdx.y * rows_per_chunk;
   const std::size_t end = begin + rows_per_chunk < rows ? begin + rows_per_chunk : rows;
-  const double total =
-      sum_rows(begin, channel < channels ? end : begin, shared_memory<double>(),
-               [=](std::size_t row) { return static_cast<double>(to_float(x[row * channels + channel])); });
+  double mine = 0;
+  if (channel < channels)
+    for (std::size_t row = begin + threadIdx.y; row < end; row += kRowLanes)
+      mine += to_float(x[row * channels + channel]);
+  const double total = add_row_lanes(mine, shared_memory<double>());
   if (channel < channels && threadIdx.y == 0)
     partials[blockIdx.y * channels + channel] = static_cast<float>(total);
 }

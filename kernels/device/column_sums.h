@@ -9,21 +9,17 @@ namespace annulus::kernels {
 inline constexpr unsigned kRowLanes = 16;
 inline constexpr std::size_t kColumnSumsSharedBytes = kRowLanes * kWarpSize * sizeof(double);
 
-/// Sum of term(row) over rows [begin, end), for this thread's channel; all row lanes get the total. Called by
-/// every thread of the block; those without a channel pass end = begin. f64, because one lane may add
-/// thousands of rows.
-template <class Term>
-__device__ double sum_rows(std::size_t begin, std::size_t end, double* shared, Term term) {
-  double total = 0;
-  for (std::size_t row = begin + threadIdx.y; row < end; row += kRowLanes) total += term(row);
-  shared[threadIdx.y * kWarpSize + threadIdx.x] = total;
+/// Sum of the row lanes' `mine`, channel by channel; all lanes get it. Called by every thread of the block.
+/// f64, because one lane may have added thousands of rows.
+__device__ inline double add_row_lanes(double mine, double* shared) {
+  shared[threadIdx.y * kWarpSize + threadIdx.x] = mine;
   __syncthreads();
   for (unsigned half = kRowLanes / 2; half != 0; half /= 2) {
     if (threadIdx.y < half)
       shared[threadIdx.y * kWarpSize + threadIdx.x] += shared[(threadIdx.y + half) * kWarpSize + threadIdx.x];
     __syncthreads();
   }
-  total = shared[threadIdx.x];
+  const double total = shared[threadIdx.x];
   __syncthreads();
   return total;
 }

@@ -6,19 +6,22 @@
 #include "tests/support/device_array.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/random_values.h"
+#include "tests/support/storages.h"
 
 namespace annulus {
 namespace {
 
 using test::DeviceArray;
+using test::RealArray;
+using test::Storage;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(Relu, keeps_what_is_positive_and_passes_its_gradient) {
-  for (const Device device : test::test_devices())
+  for (const auto& [device, dtype, skip] : test::storages())
     for (const std::size_t count : {0, 1, 2, 7, 16, 31, 33, 64, 127, 1009, 4099}) {
-      SCOPED_TRACE(fmt::format("{} elements on {}", count, device.to_string()));
+      SCOPED_TRACE(fmt::format("{} elements, {}", count, Storage{device, dtype, skip}.describe()));
       const auto x = test::integers(count, 3, 1), dy = test::integers(count, 100, 2);
       std::vector<float> y(count), dx(count);
       for (std::size_t i = 0; i < count; ++i) {
@@ -26,8 +29,8 @@ TEST(Relu, keeps_what_is_positive_and_passes_its_gradient) {
         dx[i] = y[i] > 0 ? dy[i] : 0;
       }
       const Stream stream(device);
-      const DeviceArray<float> device_x(stream, {count}, x), device_dy(stream, {count}, dy);
-      const DeviceArray<float> device_y(stream, {count}), device_dx(stream, {count});
+      const RealArray device_x(stream, {count}, dtype, x, skip), device_dy(stream, {count}, dtype, dy, skip);
+      const RealArray device_y(stream, {count}, dtype, skip), device_dx(stream, {count}, dtype, skip);
       kernels::relu_forward(stream, device_x, device_y);
       kernels::relu_backward(stream, device_dy, device_y, device_dx);
       test::expect_equal("y", device_y.values(), y);
@@ -41,9 +44,10 @@ TEST(Relu, keeps_what_is_positive_and_passes_its_gradient) {
 }
 
 TEST(Relu, keeps_nan_and_infinity) {
-  for (const Device device : test::test_devices()) {
+  for (const auto& [device, dtype, skip] : test::storages()) {
     const Stream stream(device);
-    const DeviceArray<float> x(stream, {5}, {kNan, -kNan, kInfinity, -kInfinity, -0.0f}), y(stream, {5});
+    const RealArray x(stream, {5}, dtype, {kNan, -kNan, kInfinity, -kInfinity, -0.0f}, skip);
+    const RealArray y(stream, {5}, dtype, skip);
     kernels::relu_forward(stream, x, y);
     test::expect_equal("y", y.values(), std::vector<float>{kNan, kNan, kInfinity, 0, 0});
   }
@@ -57,6 +61,9 @@ TEST(Relu, refuses_shapes_that_differ) {
                                  {"relu_forward: y must be f32 [2, 3] on cpu, but is f32 [3, 2]"});
   test::expect_error<ShapeError>([&] { kernels::relu_forward(stream, integers, x); }, {"x", "i32"});
   test::expect_error<ShapeError>([&] { kernels::relu_backward(stream, x, y, x); }, {"relu_backward: y"});
+  const RealArray rounded(stream, {2, 3}, DType::bf16);
+  test::expect_error<ShapeError>([&] { kernels::relu_forward(stream, rounded, rounded); },
+                                 {"relu_forward: x is bf16, which needs a CUDA device"});
   test::expect_error<ShapeError>(
       [&] {
         kernels::relu_forward(stream, x, Tensor(nullptr, {2, 3}));

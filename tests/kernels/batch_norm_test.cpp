@@ -8,11 +8,14 @@
 #include "tests/support/finite_difference.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference.h"
+#include "tests/support/storages.h"
 
 namespace annulus {
 namespace {
 
 using test::DeviceArray;
+using test::RealArray;
+using test::Storage;
 using test::to_double;
 using test::reference::Doubles;
 
@@ -30,6 +33,14 @@ struct Inputs {
         shift(test::uniform(channels, -1, 1, 3)),
         dy(test::uniform(rows * channels, -1, 1, 4)) {}
 
+  /// As activations of `dtype` hold them.
+  Inputs stored_as(DType dtype) const {
+    Inputs stored = *this;
+    stored.x = test::rounded_to(dtype, x);
+    stored.dy = test::rounded_to(dtype, dy);
+    return stored;
+  }
+
   Doubles forward(const Doubles& values, const Doubles& scales, const Doubles& shifts) const {
     const auto m = test::reference::moments(rows, channels, values);
     return test::reference::batch_norm(channels, values, m.mean, m.variance, static_cast<double>(kEpsilon),
@@ -41,18 +52,23 @@ struct Results {
   std::vector<float> y, mean, inverse_std, unbiased_variance, dx, dscale, dshift;
 };
 
-Results run(Device device, const Inputs& in, bool in_place) {
+Results run(const Storage& storage, const Inputs& in, bool in_place) {
+  const auto& [device, dtype, skip] = storage;
   const Stream stream(device);
   const Shape all{in.rows, in.channels}, each{in.channels};
-  const DeviceArray<float> x(stream, all, in.x), x_again(stream, all, in.x), dy(stream, all, in.dy);
+  const Buffer memory(device, kernels::batch_norm_workspace_bytes(device, in.rows, in.channels));
+  void* const workspace = memory.data();
+  const RealArray x(stream, all, dtype, in.x, skip), x_again(stream, all, dtype, in.x, skip),
+      dy(stream, all, dtype, in.dy, skip);
   const DeviceArray<float> scale(stream, each, in.scale), shift(stream, each, in.shift);
-  const DeviceArray<float> y(stream, all), dx(stream, all), mean(stream, each), inverse_std(stream, each);
+  const RealArray y(stream, all, dtype, skip), dx(stream, all, dtype, skip);
+  const DeviceArray<float> mean(stream, each), inverse_std(stream, each);
   const DeviceArray<float> unbiased_variance(stream, each), dscale(stream, each), dshift(stream, each);
-  const DeviceArray<float>& y_target = in_place ? x_again : y;
-  const DeviceArray<float>& dx_target = in_place ? dy : dx;
-  kernels::batch_norm_forward(stream, in_place ? x_again : x, scale, shift, kEpsilon, y_target, mean,
-                              inverse_std, unbiased_variance);
-  kernels::batch_norm_backward(stream, dy, x, scale, mean, inverse_std, dx_target, dscale, dshift);
+  const RealArray& y_target = in_place ? x_again : y;
+  const RealArray& dx_target = in_place ? dy : dx;
+  kernels::batch_norm_forward(stream, in_place ? x_again : x, scale, shift, kEpsilon, workspace, y_target,
+                              mean, inverse_std, unbiased_variance);
+  kernels::batch_norm_backward(stream, dy, x, scale, mean, inverse_std, workspace, dx_target, dscale, dshift);
   return {y_target.values(),  mean.values(),   inverse_std.values(), unbiased_variance.values(),
           dx_target.values(), dscale.values(), dshift.values()};
 }
@@ -86,24 +102,29 @@ Gradients reference_gradients(const Inputs& in) {
 TEST(BatchNorm, equals_the_reference_for_every_size) {
   for (const std::size_t rows : {2, 3, 16, 101, 1024})
     for (const std::size_t channels : {1, 3, 16, 63, 64, 65, 130}) {
-      const Inputs in(rows, channels, -1, 2);
-      const auto m = test::reference::moments(rows, channels, to_double(in.x));
-      const auto y = in.forward(to_double(in.x), to_double(in.scale), to_double(in.shift));
-      const Gradients g = reference_gradients(in);
-      for (const Device device : test::test_devices())
+      const Inputs exact(rows, channels, -1, 2);
+      for (const Storage& storage : test::storages()) {
+        const Inputs in = exact.stored_as(storage.dtype);
+        const auto m = test::reference::moments(rows, channels, to_double(in.x));
+        const auto y = in.forward(to_double(in.x), to_double(in.scale), to_double(in.shift));
+        const Gradients g = reference_gradients(in);
+        // What is stored in bf16 is rounded to its 8 bits once more: half of its epsilon.
+        const double rounding = storage.dtype == DType::f32 ? 8 : 0.51;
+        const double epsilon = test::epsilon_of(storage.dtype);
         for (const bool in_place : {false, true}) {
-          SCOPED_TRACE(fmt::format("[{}, {}]{} on {}", rows, channels, in_place ? " in place" : "",
-                                   device.to_string()));
-          const Results result = run(device, in, in_place);
+          SCOPED_TRACE(
+              fmt::format("[{}, {}]{}, {}", rows, channels, in_place ? " in place" : "", storage.describe()));
+          const Results result = run(storage, in, in_place);
           test::expect_close("mean", result.mean, m.mean, {1, 1e-9});
           test::expect_close("unbiased_variance", result.unbiased_variance, m.unbiased_variance, {2, 1e-9});
           // With two rows that happen to be close, 1 / std is up to 300; all else is of order 1.
-          test::expect_close("y", result.y, y, {8, rows < 16 ? 2e-4 : 4e-6});
+          test::expect_close("y", result.y, y, {rounding, rows < 16 ? 2e-4 : 4e-6, epsilon});
           test::expect_close("dscale", result.dscale, g.dscale,
                              {8, rows < 16 ? 2e-4 : 4e-6 * std::sqrt(rows)});
           test::expect_close("dshift", result.dshift, g.dshift, {2, 1e-6});
-          if (rows >= 16) test::expect_close("dx", result.dx, g.dx, {8, 1e-5});
+          if (rows >= 16) test::expect_close("dx", result.dx, g.dx, {rounding, 1e-5, epsilon});
         }
+      }
     }
 }
 
@@ -113,7 +134,7 @@ TEST(BatchNorm, gradients_equal_finite_differences) {
   const auto loss = [&] { return test::reference::dot(in.forward(x, scale, shift), to_double(in.dy)); };
   for (const Device device : test::test_devices()) {
     SCOPED_TRACE(device.to_string());
-    const Results result = run(device, in, false);
+    const Results result = run({device}, in, false);
     const test::Tolerance tolerance{8, 1e-5};
     test::expect_close("dx", result.dx, test::central_differences(loss, x), tolerance);
     test::expect_close("dscale", result.dscale, test::central_differences(loss, scale), tolerance);
@@ -126,7 +147,7 @@ TEST(BatchNorm, keeps_small_variance_under_a_large_mean) {
   const Inputs in(1000, 5, 9999.5f, 10000.5f);
   const auto m = test::reference::moments(in.rows, in.channels, to_double(in.x));
   for (const Device device : test::test_devices()) {
-    const Results result = run(device, in, false);
+    const Results result = run({device}, in, false);
     test::expect_close("mean", result.mean, m.mean, {1, 0});
     test::expect_close("unbiased_variance", result.unbiased_variance, m.unbiased_variance, {16, 0});
   }
@@ -136,14 +157,14 @@ TEST(BatchNorm, takes_one_row_and_none) {
   for (const Device device : test::test_devices()) {
     SCOPED_TRACE(device.to_string());
     const Inputs one(1, 3, -1, 1);
-    const Results result = run(device, one, false);
+    const Results result = run({device}, one, false);
     test::expect_equal("mean", result.mean, one.x);
     test::expect_equal("unbiased_variance", result.unbiased_variance, std::vector<float>(3, 0.0f));
     test::expect_close("y", result.y, one.shift, {1, 1e-6});
     test::expect_close("dx", result.dx, std::vector<float>(3, 0.0f), {0, 1e-6});
     test::expect_equal("dshift", result.dshift, one.dy);
 
-    const Results none = run(device, Inputs(0, 3, 0, 1), false);
+    const Results none = run({device}, Inputs(0, 3, 0, 1), false);
     const std::vector<float> zeros(3, 0.0f);
     test::expect_equal("mean of nothing", none.mean, zeros);
     test::expect_equal("variance of nothing", none.unbiased_variance, zeros);
@@ -156,7 +177,7 @@ TEST(BatchNorm, shows_nan_in_its_channel_only) {
   Inputs in(8, 3, -1, 1);
   in.x[4] = std::numeric_limits<float>::quiet_NaN();  // channel 1
   for (const Device device : test::test_devices()) {
-    const Results result = run(device, in, false);
+    const Results result = run({device}, in, false);
     for (std::size_t i = 0; i < in.x.size(); ++i) EXPECT_EQ(std::isnan(result.y[i]), i % 3 == 1) << i;
   }
 }
@@ -164,19 +185,21 @@ TEST(BatchNorm, shows_nan_in_its_channel_only) {
 TEST(BatchNorm, infers_with_the_moments_it_is_given) {
   for (const std::size_t rows : {0, 1, 5, 64})
     for (const std::size_t channels : {1, 17, 64}) {
-      const Inputs in(rows, channels, -2, 2);
+      const Inputs exact(rows, channels, -2, 2);
       const auto mean = test::uniform(channels, -1, 1, 5), variance = test::uniform(channels, 0.1f, 2, 6);
-      const auto y = test::reference::batch_norm(channels, to_double(in.x), to_double(mean),
-                                                 to_double(variance), static_cast<double>(kEpsilon),
-                                                 to_double(in.scale), to_double(in.shift));
-      for (const Device device : test::test_devices()) {
+      for (const auto& [device, dtype, skip] : test::storages()) {
+        const Inputs in = exact.stored_as(dtype);
+        const auto y = test::reference::batch_norm(channels, to_double(in.x), to_double(mean),
+                                                   to_double(variance), static_cast<double>(kEpsilon),
+                                                   to_double(in.scale), to_double(in.shift));
         const Stream stream(device);
         const Shape all{rows, channels}, each{channels};
-        const DeviceArray<float> x(stream, all, in.x), y_out(stream, all);
+        const RealArray x(stream, all, dtype, in.x, skip), y_out(stream, all, dtype, skip);
         const DeviceArray<float> scale(stream, each, in.scale), shift(stream, each, in.shift);
         kernels::batch_norm_inference(stream, x, scale, shift, DeviceArray<float>(stream, each, mean),
                                       DeviceArray<float>(stream, each, variance), kEpsilon, y_out);
-        test::expect_close("y", y_out.values(), y, {4, 4e-6});
+        test::expect_close("y", y_out.values(), y,
+                           {dtype == DType::f32 ? 4 : 0.51, 4e-6, test::epsilon_of(dtype)});
       }
     }
 }
@@ -185,13 +208,14 @@ TEST(BatchNorm, refuses_shapes_that_differ) {
   const Stream stream(Device::cpu());
   const DeviceArray<float> x(stream, {4, 3}), c(stream, {3}), wrong(stream, {4});
   test::expect_error<ShapeError>(
-      [&] { kernels::batch_norm_forward(stream, x, wrong, c, kEpsilon, x, c, c, c); },
+      [&] { kernels::batch_norm_forward(stream, x, wrong, c, kEpsilon, nullptr, x, c, c, c); },
       {"batch_norm_forward: scale must be f32 [3]"});
   test::expect_error<ShapeError>(
       [&] { kernels::batch_norm_inference(stream, x, c, c, c, wrong, kEpsilon, x); },
       {"batch_norm_inference: variance"});
-  test::expect_error<ShapeError>([&] { kernels::batch_norm_backward(stream, c, x, c, c, c, x, c, c); },
-                                 {"batch_norm_backward: dy must be f32 [4, 3]"});
+  test::expect_error<ShapeError>(
+      [&] { kernels::batch_norm_backward(stream, c, x, c, c, c, nullptr, x, c, c); },
+      {"batch_norm_backward: dy must be f32 [4, 3]"});
 }
 
 }  // namespace

@@ -7,20 +7,23 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference.h"
+#include "tests/support/storages.h"
 
 namespace annulus {
 namespace {
 
 using kernels::Pool2dShape;
 using test::DeviceArray;
+using test::RealArray;
+using test::Storage;
 using test::to_double;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-std::string name_of(const Pool2dShape& s, Device device) {
-  return fmt::format("{} window {} stride {} on {}", s.input().to_string(), s.window, s.stride,
-                     device.to_string());
+std::string name_of(const Pool2dShape& s, const Storage& storage) {
+  return fmt::format("{} window {} stride {}, {}", s.input().to_string(), s.window, s.stride,
+                     storage.describe());
 }
 
 void check(const Pool2dShape& s, const std::vector<float>& x, const std::vector<float>& dy) {
@@ -28,12 +31,14 @@ void check(const Pool2dShape& s, const std::vector<float>& x, const std::vector<
   std::vector<double> masked = to_double(dy);
   for (std::size_t i = 0; i < masked.size(); ++i)
     if (!(y[i] > 0)) masked[i] = 0;
-  for (const Device device : test::test_devices()) {
-    SCOPED_TRACE(name_of(s, device));
+  for (const Storage& storage : test::storages()) {
+    const auto& [device, dtype, skip] = storage;
+    SCOPED_TRACE(name_of(s, storage));
     const Stream stream(device);
-    const DeviceArray<float> device_x(stream, s.input(), x), device_dy(stream, s.output(), dy);
-    const DeviceArray<float> device_y(stream, s.output()), dx(stream, s.input()),
-        masked_dx(stream, s.input());
+    const RealArray device_x(stream, s.input(), dtype, x, skip),
+        device_dy(stream, s.output(), dtype, dy, skip);
+    const RealArray device_y(stream, s.output(), dtype, skip), dx(stream, s.input(), dtype, skip),
+        masked_dx(stream, s.input(), dtype, skip);
     const DeviceArray<std::uint8_t> device_argmax(stream, s.output());
     kernels::max_pool2d_forward(stream, s, device_x, device_y, device_argmax);
     test::expect_equal("y", device_y.values(), y);
@@ -108,15 +113,16 @@ TEST(MaxPool2d, refuses_what_does_not_fit) {
 }
 
 TEST(GlobalAveragePool, is_the_mean_and_spreads_its_gradient) {
-  for (const Device device : test::test_devices())
+  for (const Storage& storage : test::storages())
     for (const std::size_t batch : {0, 1, 3})
       for (const std::size_t height : {1, 2, 8})
         for (const std::size_t channels : {1, 3, 16, 67}) {
           const std::size_t width = 7, pixels = height * width;
           const Shape image{batch, height, width, channels}, row{batch, channels};
-          SCOPED_TRACE(image.to_string() + " on " + device.to_string());
-          const auto x = test::uniform(image.elements(), -1, 3, 1),
-                     dy = test::uniform(row.elements(), -1, 1, 2);
+          const auto& [device, dtype, skip] = storage;
+          SCOPED_TRACE(image.to_string() + ", " + storage.describe());
+          const auto x = test::rounded_to(dtype, test::uniform(image.elements(), -1, 3, 1)),
+                     dy = test::rounded_to(dtype, test::uniform(row.elements(), -1, 1, 2));
           std::vector<double> y(row.elements()), dx(image.elements());
           for (std::size_t i = 0; i < x.size(); ++i) {
             const std::size_t output = i / (pixels * channels) * channels + i % channels;
@@ -124,13 +130,15 @@ TEST(GlobalAveragePool, is_the_mean_and_spreads_its_gradient) {
             dx[i] = static_cast<double>(dy[output]) / static_cast<double>(pixels);
           }
           const Stream stream(device);
-          const DeviceArray<float> device_x(stream, image, x), device_dy(stream, row, dy);
-          const DeviceArray<float> device_y(stream, row), device_dx(stream, image);
+          const RealArray device_x(stream, image, dtype, x, skip), device_dy(stream, row, dtype, dy, skip);
+          const RealArray device_y(stream, row, dtype, skip), device_dx(stream, image, dtype, skip);
           kernels::global_average_pool_forward(stream, device_x, device_y);
           kernels::global_average_pool_backward(stream, device_dy, device_dx);
           // The terms are below 3 and may cancel.
-          test::expect_close("y", device_y.values(), y, {2, 1e-6});
-          test::expect_close("dx", device_dx.values(), dx, {1, 0});
+          test::expect_close("y", device_y.values(), y,
+                             {dtype == DType::f32 ? 2 : 0.51, 1e-6, test::epsilon_of(dtype)});
+          test::expect_close("dx", device_dx.values(), dx,
+                             {dtype == DType::f32 ? 1 : 0.51, 0, test::epsilon_of(dtype)});
         }
 }
 

@@ -86,6 +86,7 @@ TEST_F(CudaStepGraph, follows_what_changes_from_step_to_step) {
   const std::vector<Action> steps(7, {8});
   expect_the_same_without_graph(kSpec, Precision::f32, {.momentum = 0.9f}, steps);
   expect_the_same_without_graph(kSpec, Precision::f32, {.kind = OptimizerKind::adamw}, steps);
+  expect_the_same_without_graph(kSpec, Precision::bf16, {.momentum = 0.9f}, steps);
 }
 
 TEST_F(CudaStepGraph, gives_way_to_batches_of_another_size) {

@@ -61,9 +61,10 @@ class PlannedModel {
 
   /// After forward in training.
   void backward() {
-    kernels::softmax_cross_entropy(
-        StreamView(), network_.logits(), Tensor(labels_.data(), {kBatch}, DType::i32), kSmoothing,
-        network_.logits_gradient(), model_.arena().gradients(model_.arena().statistics()));
+    kernels::softmax_cross_entropy(StreamView(), network_.logits(),
+                                   Tensor(labels_.data(), {kBatch}, DType::i32), kSmoothing,
+                                   network_.loss_workspace(), network_.logits_gradient(),
+                                   model_.arena().gradients(model_.arena().statistics()));
     network_.backward(*pass_);
   }
 

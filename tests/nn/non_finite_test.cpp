@@ -54,6 +54,22 @@ TEST(NonFinite, a_loss_that_is_not_finite_names_the_step_and_the_first_layer) {
                                      {"step 1", "the input of the first layer"});
 }
 
+TEST(NonFinite, a_gradient_without_a_finite_norm_stops_a_run_that_clips) {
+  const InputShape input{6, 6, 1};
+  TestImages images(input, 4, 4);
+  test::Trainer trainer("flatten linear(8) linear(4)", input, {.clip_norm = 1});
+  // Activations of 1e21 that the next layer makes small again: the loss is finite, the squares of gradients
+  // are not.
+  std::fill_n(trainer.weights("1.weight"), 8 * 36, 1e20f);
+  std::fill_n(trainer.weights("2.weight"), 4 * 8, 1e-22f);
+  const auto before = test::weights_of(trainer.model);
+  test::expect_error<NonFiniteError>(
+      [&] { trainer.step.run(images.cut(0, 4, 2, 0, 2), 0.1f, 0, 2); },
+      {"step 3: the norm of the gradient is infinite", "none before the loss"});
+  EXPECT_TRUE(test::same_bits(test::weights_of(trainer.model), before));
+  EXPECT_EQ(trainer.optimizer->steps(), 0);
+}
+
 TEST(NonFinite, every_rank_names_the_layer_that_one_rank_found) {
   constexpr std::size_t ranks = 4;
   const InputShape input{6, 6, 1};

@@ -37,7 +37,8 @@ inline ProcessResult train(const std::vector<std::string>& arguments, const std:
 }
 
 /// The options of a run with others added or, where a name is there already, in its place.
-inline std::vector<std::string> with(std::vector<std::string> options, const std::vector<std::string>& others) {
+inline std::vector<std::string> with(std::vector<std::string> options,
+                                     const std::vector<std::string>& others) {
   for (const std::string& word : others) {
     const auto old = std::find(options.begin(), options.end(), word);
     if (word.starts_with("--") && old != options.end()) options.erase(old, old + 2);

@@ -14,7 +14,8 @@ constexpr float kEpsilon = 1e-5f;  // PyTorch's default
 class BatchNormLayer final : public Layer {
  public:
   BatchNormLayer(const LayerNode& node, std::size_t batch, const ParameterArena& arena)
-      : batch_(batch),
+      : device_(arena.device()),
+        batch_(batch),
         rows_{batch * (node.input.elements() / node.input[node.input.rank() - 1]),
               node.input[node.input.rank() - 1]},
         scale_(&arena.find(node.name + ".weight")),
@@ -27,12 +28,14 @@ class BatchNormLayer final : public Layer {
     plan.use(x_);
     mean_ = plan.add(scale_->shape);
     inverse_std_ = plan.add(scale_->shape);
+    forward_workspace_ = add_workspace(plan);
     return y_ = plan.add(x.shape, x.dtype);
   }
 
   PlannedTensor plan_backward(MemoryPlan& plan, const PlannedTensor& dy, bool) override {
     dy_ = dy;
     for (const PlannedTensor& read : {dy_, x_, mean_, inverse_std_}) plan.use(read);
+    backward_workspace_ = add_workspace(plan);
     return dx_ = dy.writable ? dy : plan.add(dy.shape, dy.dtype);
   }
 
@@ -45,8 +48,8 @@ class BatchNormLayer final : public Layer {
       return;
     }
     const Tensor mean = pass.tensor(mean_), variance = pass.gradient(*running_variance_);
-    kernels::batch_norm_forward(pass.stream, x, scale, shift, kEpsilon, y, mean, pass.tensor(inverse_std_),
-                                variance);
+    kernels::batch_norm_forward(pass.stream, x, scale, shift, kEpsilon, workspace(pass, forward_workspace_),
+                                y, mean, pass.tensor(inverse_std_), variance);
     const auto samples = static_cast<float>(batch_);
     kernels::scale(pass.stream, samples, mean, pass.gradient(*running_mean_));
     kernels::scale(pass.stream, samples, variance, variance);
@@ -54,19 +57,30 @@ class BatchNormLayer final : public Layer {
 
   void backward(const Pass& pass) override {
     kernels::batch_norm_backward(pass.stream, rows(pass, dy_), rows(pass, x_), pass.weights(*scale_),
-                                 pass.tensor(mean_), pass.tensor(inverse_std_), rows(pass, dx_),
+                                 pass.tensor(mean_), pass.tensor(inverse_std_),
+                                 workspace(pass, backward_workspace_), rows(pass, dx_),
                                  pass.gradient(*scale_), pass.gradient(*shift_));
   }
 
  private:
+  PlannedTensor add_workspace(MemoryPlan& plan) const {
+    const std::size_t bytes = kernels::batch_norm_workspace_bytes(device_, rows_[0], rows_[1]);
+    return bytes == 0 ? PlannedTensor() : plan.add({bytes}, DType::u8);
+  }
+
+  void* workspace(const Pass& pass, const PlannedTensor& planned) const {
+    return planned.empty() ? nullptr : pass.tensor(planned).data();
+  }
+
   Tensor rows(const Pass& pass, const PlannedTensor& tensor) const {
     return pass.tensor(tensor).reshaped(rows_);
   }
 
+  Device device_;
   std::size_t batch_;
   Shape rows_;  // [batch * height * width, channels]
   const ArenaSlice *scale_, *shift_, *running_mean_, *running_variance_;
-  PlannedTensor x_, y_, mean_, inverse_std_, dy_, dx_;
+  PlannedTensor x_, y_, mean_, inverse_std_, forward_workspace_, dy_, dx_, backward_workspace_;
 };
 
 }  // namespace
