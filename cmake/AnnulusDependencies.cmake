@@ -16,5 +16,6 @@ if(ANNULUS_HAS_VIRTUAL_GPU)
   find_package(Boost REQUIRED COMPONENTS context)  # device threads of the virtual GPU
 endif()
 if(ANNULUS_HAS_CUDA AND NOT ANNULUS_VIRTUAL_GPU)
-  find_package(CUDAToolkit REQUIRED)              # runtime (linked statically: no driver needed to start)
+  # The runtime, linked statically, and cuBLASLt, for matrix products: neither needs a driver to start a program.
+  find_package(CUDAToolkit REQUIRED)
 endif()

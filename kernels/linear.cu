@@ -88,8 +88,4 @@ std::unique_ptr<Linear> make_tiled_linear(Device device, const LinearShape& shap
   return std::make_unique<TiledLinear<Precision::f32>>(device, shape);
 }
 
-std::unique_ptr<Linear> make_linear(Device device, const LinearShape& shape) {
-  return make_tiled_linear(device, shape);
-}
-
 }  // namespace annulus::kernels::cuda

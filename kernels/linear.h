@@ -48,7 +48,11 @@ namespace cpu {
 decltype(kernels::make_linear) make_linear;
 }
 namespace cuda {
+/// On cuBLASLt or, in a shape for which it has no algorithm, the hand-written product.
 decltype(kernels::make_linear) make_linear;
+
+/// Throws DeviceError that names the shape if cuBLASLt has no algorithm for it.
+decltype(kernels::make_linear) make_cublaslt_linear;
 
 /// The hand-written matrix product of device/tiled_gemm.h, in any shape.
 decltype(kernels::make_linear) make_tiled_linear;

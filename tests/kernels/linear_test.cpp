@@ -46,12 +46,33 @@ Inputs real_inputs(const LinearShape& s, float low, float high) {
           test::uniform(s.out_features, low, high, 3), test::uniform(y_shape(s).elements(), low, high, 4)};
 }
 
+// A CUDA device has two implementations; `make` makes that of the running test.
+enum class Implementation { tiled, cublaslt };
+Implementation implementation = Implementation::tiled;
+
+void PrintTo(Implementation value, std::ostream* out) {
+  *out << (value == Implementation::tiled ? "tiled" : "cublaslt");
+}
+
 std::unique_ptr<kernels::Linear> make(Device device, const LinearShape& s) {
 #if ANNULUS_HAS_CUDA
-  if (device.is_cuda()) return kernels::cuda::make_tiled_linear(device, s);
+  if (device.is_cuda())
+    return implementation == Implementation::tiled ? kernels::cuda::make_tiled_linear(device, s)
+                                                   : kernels::cuda::make_cublaslt_linear(device, s);
 #endif
   return kernels::make_linear(device, s);
 }
+
+class Linear : public ::testing::TestWithParam<Implementation> {
+ protected:
+  Linear() { implementation = GetParam(); }
+};
+
+#if ANNULUS_HAS_CUDA
+INSTANTIATE_TEST_SUITE_P(OnCuda, Linear, ::testing::Values(Implementation::tiled, Implementation::cublaslt));
+#else
+INSTANTIATE_TEST_SUITE_P(OnCpu, Linear, ::testing::Values(Implementation::tiled));
+#endif
 
 // Every call of a plan. With `skip` the tensors start so many elements past an aligned address.
 Results run(Device device, const LinearShape& s, const Inputs& in, std::size_t skip = 0) {
@@ -112,34 +133,34 @@ void check(LinearShape s, const Inputs& in, double slack, std::size_t skip = 0) 
 // Small integers: every sum is exact in any order.
 void check_exactly(const LinearShape& s, std::size_t skip = 0) { check(s, integer_inputs(s), 0, skip); }
 
-TEST(Linear, equals_the_reference_for_every_size) {
+TEST_P(Linear, equals_the_reference_for_every_size) {
   for (const std::size_t batch : {1, 7, 64, 67})
     for (const std::size_t in : {1, 3, 16, 37, 72})
       for (const std::size_t out : {1, 10, 16, 65}) check_exactly({batch, in, out});
 }
 
-TEST(Linear, takes_bias_and_relu_or_not) {
+TEST_P(Linear, takes_bias_and_relu_or_not) {
   for (const bool bias : {false, true})
     for (const bool relu : {false, true}) check_exactly({5, 33, 17, bias, relu});
 }
 
-TEST(Linear, equals_the_reference_in_the_shapes_of_the_models) {
+TEST_P(Linear, equals_the_reference_in_the_shapes_of_the_models) {
   check_exactly({37, 784, 128, true, true});
   check_exactly({64, 256, 10});
   check_exactly({16, 3136, 128, true, true});
 }
 
 // One row, column or step of k less and more than a tile has.
-TEST(Linear, equals_the_reference_at_the_edges_of_tiles) {
+TEST_P(Linear, equals_the_reference_at_the_edges_of_tiles) {
   for (const std::size_t batch : {127, 128, 129}) check_exactly({batch, 40, 24});
   for (const std::size_t in : {31, 32, 33, 63, 65}) check_exactly({16, in, 40});
   for (const std::size_t out : {31, 32, 33, 63, 64, 65}) check_exactly({16, 24, out});
 }
 
-TEST(Linear, splits_long_sums) { check_exactly({3000, 24, 16}); }
+TEST_P(Linear, splits_long_sums) { check_exactly({3000, 24, 16}); }
 
 // Each product in a shape with enough tiles for wide ones, C[m][n] = 8 a[m] b[n] with k = 8 equal columns.
-TEST(Linear, takes_wide_tiles) {
+TEST_P(Linear, takes_wide_tiles) {
   const std::size_t rows = 900, columns = 2056, k = 8;
   const std::vector<float> a = test::integers(rows, 8, 1), b = test::integers(columns, 8, 2);
   // a or b as [elements, k], or as [k, elements].
@@ -175,23 +196,23 @@ TEST(Linear, takes_wide_tiles) {
     }
 }
 
-TEST(Linear, takes_tensors_at_any_address) {
+TEST_P(Linear, takes_tensors_at_any_address) {
   for (const std::size_t skip : {1, 2, 3, 4, 5, 8}) check_exactly({9, 48, 32}, skip);
 }
 
 // Sums of n terms of order 1 with n up to 500.
-TEST(Linear, stays_near_the_reference_for_real_values) {
+TEST_P(Linear, stays_near_the_reference_for_real_values) {
   const LinearShape s{100, 500, 72};
   check(s, real_inputs(s, -1, 1), 5e-5);
 }
 
 // Terms of one sign: an operand that is cut off instead of rounded moves every sum the same way.
-TEST(Linear, rounds_operands_to_the_nearest) {
+TEST_P(Linear, rounds_operands_to_the_nearest) {
   const LinearShape s{24, 256, 16};
   check(s, real_inputs(s, 1, 2), 1e-3);
 }
 
-TEST(Linear, gradients_equal_finite_differences) {
+TEST_P(Linear, gradients_equal_finite_differences) {
   const LinearShape s{3, 5, 4};
   const Inputs in{test::uniform(15, -1, 1, 1), test::uniform(20, -1, 1, 2), test::uniform(4, -1, 1, 3),
                   test::uniform(12, -1, 1, 4)};
@@ -210,7 +231,7 @@ TEST(Linear, gradients_equal_finite_differences) {
   }
 }
 
-TEST(Linear, leaves_zeros_for_an_empty_batch) {
+TEST_P(Linear, leaves_zeros_for_an_empty_batch) {
   for (const Precision precision : test::kPrecisions)
     for (const Device device : test::test_devices(precision)) {
       const LinearShape s{.batch = 0, .in_features = 3, .out_features = 2, .precision = precision};
@@ -220,7 +241,7 @@ TEST(Linear, leaves_zeros_for_an_empty_batch) {
     }
 }
 
-TEST(Linear, passes_nan_and_infinity_through_the_relu) {
+TEST_P(Linear, passes_nan_and_infinity_through_the_relu) {
   const float nan = std::numeric_limits<float>::quiet_NaN(),
               infinity = std::numeric_limits<float>::infinity();
   for (const Precision precision : test::kPrecisions)
@@ -232,7 +253,7 @@ TEST(Linear, passes_nan_and_infinity_through_the_relu) {
 }
 
 // In rows that are moved as packs and in others.
-TEST(Linear, masks_the_data_gradient_where_the_relu_before_gave_nothing) {
+TEST_P(Linear, masks_the_data_gradient_where_the_relu_before_gave_nothing) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Precision precision : test::kPrecisions)
     for (const Device device : test::test_devices(precision))
@@ -254,7 +275,8 @@ TEST(Linear, masks_the_data_gradient_where_the_relu_before_gave_nothing) {
 
 #if ANNULUS_TESTS_ON_VIRTUAL_GPU
 // The last rows of activations, and the last columns of weight gradients, of more than 2^31 elements.
-TEST(Linear, reaches_elements_beyond_2_31) {
+TEST(TiledLinear, reaches_elements_beyond_2_31) {
+  implementation = Implementation::tiled;
   constexpr std::size_t kMany = (std::size_t{1} << 28) + 5;
   const Stream stream(Device::cuda(0));
   const test::OnlyTheLastBlock only;
@@ -292,7 +314,7 @@ TEST(Linear, reaches_elements_beyond_2_31) {
 }
 #endif
 
-TEST(Linear, allocates_nothing_once_planned) {
+TEST(LinearOnCpu, allocates_nothing_once_planned) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer has its own allocator";
   for (const LinearShape s : {LinearShape{256, 784, 512, true, true}, LinearShape{64, 128, 10}}) {
     const Stream stream(Device::cpu());
@@ -311,7 +333,8 @@ TEST(Linear, allocates_nothing_once_planned) {
   }
 }
 
-TEST(Linear, refuses_more_than_cuda_kernels_can_count) {
+TEST(TiledLinear, refuses_more_than_cuda_kernels_can_count) {
+  implementation = Implementation::tiled;
   for (const Device device : test::test_devices())
     if (device.is_cuda())
       test::expect_error<ShapeError>(
@@ -321,7 +344,7 @@ TEST(Linear, refuses_more_than_cuda_kernels_can_count) {
           {"sums 2147483648 products", "smaller micro-batch"});
 }
 
-TEST(Linear, refuses_what_does_not_fit) {
+TEST(LinearOnCpu, refuses_what_does_not_fit) {
   test::expect_error<ShapeError>(
       [] {
         kernels::make_linear(Device::cpu(), {1, 0, 3});
