@@ -7,7 +7,9 @@
 #include "core/base/error.h"
 #include "tests/nn/test_data.h"
 #include "tests/nn/trainer.h"
-#include "tests/support/device_array.h"
+#if ANNULUS_TESTS_ON_VIRTUAL_GPU
+#include "tests/virtual_gpu/virtual_gpu.h"
+#endif
 
 namespace annulus {
 namespace {
@@ -104,12 +106,18 @@ TEST_F(CudaStepGraph, is_captured_at_the_second_step_of_a_kind) {
   TestImages images(kInput, 8, 4);
   test::Trainer trainer("flatten linear(4)", kInput, {}, {}, Device::cuda(0));
   const auto micro_batches = images.cut(0, 8, 2, 0, 2);
+#if ANNULUS_TESTS_ON_VIRTUAL_GPU
+  const std::size_t launched = virtual_gpu::ledger(0).graph_launches;
+#endif
   for (std::uint64_t step = 0; step < 4; ++step) {
     const StepTimes times = trainer.step.run(micro_batches, 0.1f, 0, step).times;
     for (const double seconds : {times.input, times.forward, times.backward, times.update})
       EXPECT_GT(seconds, 0);
     EXPECT_EQ(times.communication, 0);
   }
+#if ANNULUS_TESTS_ON_VIRTUAL_GPU
+  EXPECT_EQ(virtual_gpu::ledger(0).graph_launches - launched, 3u);
+#endif
 }
 
 }  // namespace

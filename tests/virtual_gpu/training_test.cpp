@@ -1,5 +1,5 @@
-// Training on 1, 2 and 4 virtual devices: the same weights as the CPU within rounding, and among each other
-// bit for bit, under every schedule.
+// Training on 1, 2 and 4 virtual devices in every precision: the same weights as the CPU within rounding, and
+// among each other bit for bit, under every schedule.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,13 +51,14 @@ class StagedSynchronizer final : public GradientSynchronizer {
 };
 
 // The weights after a few steps of `spec` on these devices, one rank each.
-std::vector<float> train(const std::string& spec, const std::vector<Device>& devices) {
+std::vector<float> train(const std::string& spec, const std::vector<Device>& devices,
+                         Precision precision = Precision::f32, std::uint64_t steps = kSteps) {
   test::TestImages images(kInput, kBatch, 10);
   test::SimulatedRanks ranks(devices.size());
   std::vector<float> weights;
   ranks.run([&](std::size_t rank) {
     const DeviceGuard guard(devices[rank]);
-    Model model(spec, kInput, devices[rank]);
+    Model model(spec, kInput, devices[rank], {}, precision);
     model.initialise(1);
     const auto optimizer = Optimizer::make({.momentum = 0.9f}, model.arena());
     StagedSynchronizer synchronizer(ranks, rank, model.arena().gradients());
@@ -67,7 +68,7 @@ std::vector<float> train(const std::string& spec, const std::vector<Device>& dev
     const std::size_t share = kMicroBatches / devices.size();
     const auto micro_batches = images.cut(0, kBatch, kMicroBatches, rank * share, (rank + 1) * share);
     std::size_t allocations = 0;
-    for (std::uint64_t i = 0; i < kSteps; ++i) {
+    for (std::uint64_t i = 0; i < steps; ++i) {
       step.run(micro_batches, 0.05f, 0, i);
       if (devices[rank].is_cpu()) continue;
       const std::size_t now = virtual_gpu::ledger(devices[rank].ordinal).total_allocations;
@@ -85,20 +86,37 @@ std::vector<Device> virtual_devices(int count) {
   return devices;
 }
 
-void expect_same_training(const std::string& spec) {
-  SCOPED_TRACE(spec);
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    squares += difference * difference;
+  }
+  return std::sqrt(squares);
+}
+
+// `tolerance` is for the distance from the CPU's weights, as a part of the way that they went.
+void expect_same_training(const std::string& spec, Precision precision, double tolerance) {
+  SCOPED_TRACE(spec + " in " + std::string(name_of(precision)));
+  const std::vector<float> initial = train(spec, {Device::cpu()}, Precision::f32, 0);
   const std::vector<float> on_cpu = train(spec, {Device::cpu()});
   virtual_gpu::set_seed(1);
-  const std::vector<float> on_one = train(spec, virtual_devices(1));
+  const std::vector<float> on_one = train(spec, virtual_devices(1), precision);
   ASSERT_EQ(on_one.size(), on_cpu.size());
-  float largest = 0;
-  for (std::size_t i = 0; i < on_cpu.size(); ++i)
-    largest = std::max(largest, std::abs(on_one[i] - on_cpu[i]));
-  EXPECT_LT(largest, 1e-4f) << "CUDA kernels against the CPU's";
-  for (const int count : {1, 2, 4}) {
+  EXPECT_LT(distance(on_one, on_cpu) / distance(on_cpu, initial), tolerance)
+      << "CUDA kernels against the CPU's";
+  for (const int count : precision == Precision::f32 ? std::vector{1, 2, 4} : std::vector{4}) {
     virtual_gpu::set_seed(static_cast<std::uint64_t>(10 + count));
-    EXPECT_EQ(train(spec, virtual_devices(count)), on_one) << count << " devices";
+    EXPECT_EQ(train(spec, virtual_devices(count), precision), on_one) << count << " devices";
   }
+}
+
+// tf32 rounds operands to 11 bits, and bf16 whatever lies between layers to 8; five steps add up a few of
+// those.
+void expect_same_training(const std::string& spec) {
+  expect_same_training(spec, Precision::f32, 1e-5);
+  expect_same_training(spec, Precision::tf32, 2e-2);
+  expect_same_training(spec, Precision::bf16, 5e-2);
 }
 
 // The first test of the program: the others use every device.
