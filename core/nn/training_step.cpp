@@ -178,8 +178,11 @@ class TrainingStep::Implementation final : public PassObserver {
   }
 
   void stage(std::span<const MicroBatch> micro_batches) {
-    for (const MicroBatch& batch : micro_batches)
-      if (batch.samples() > 0) check_fits(batch);
+    for (const MicroBatch& batch : micro_batches) {
+      if (batch.samples() == 0) continue;
+      check_fits(batch);
+      model_.network(batch.samples());  // planned before key() asks where the workspace is
+    }
     staged_.clear();
     for (const MicroBatch& batch : micro_batches)
       staged_.push_back(staging_.stage(compute_, staged_.size(), batch));
