@@ -12,6 +12,10 @@ foreach(name core nccl io annulus)
   set_target_properties(annulus_${name} PROPERTIES EXPORT_NAME ${name})
 endforeach()
 
+if(ANNULUS_VIRTUAL_GPU)
+  return()  # a test instrument: nobody installs programs that run CUDA code on it
+endif()
+
 install(TARGETS annulus_base annulus_kernels annulus_nn annulus_core annulus_nccl annulus_io annulus_annulus
         EXPORT annulus-targets)
 install(EXPORT annulus-targets NAMESPACE annulus:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/annulus)
