@@ -96,6 +96,8 @@ void Machine::enqueue(Stream& stream, Operation operation) {
     return;
   }
   stream.queue.push_back(std::move(operation));
+  ++steps_;
+  changed.notify_all();
   if (eagerness_ != Eagerness::lazy) run_a_little();
 }
 
@@ -114,32 +116,50 @@ void Machine::run_a_little() {
   }
 }
 
-void Machine::run_until(const std::function<bool()>& done, const char* call) {
-  while (!done()) {
-    const std::vector<Stream*> candidates = startable();
-    if (candidates.empty()) {
-      bool hangs = false;
-      for_each_stream([&](const Stream& stream) { hangs = hangs || stream.hangs; });
-      report(nullptr, "{} waits for {}", call,
-             hangs ? "a kernel that hangs" : "work that nothing can start any more");
-    }
-    run_one(*candidates[random_() % candidates.size()]);
-  }
-}
-
-void Machine::drain(const char* call) {
-  const auto idle = [&] {
-    return std::all_of(streams.begin(), streams.end(), [](const Stream& s) { return s.queue.empty(); }) &&
-           std::all_of(devices.begin(), devices.end(),
-                       [](const auto& device) { return device->default_stream.queue.empty(); });
-  };
-  run_until(idle, call);
-}
-
 template <class Visit>
 void Machine::for_each_stream(Visit visit) {
   for (const auto& device : devices) visit(device->default_stream);
   for (Stream& stream : streams) visit(stream);
+}
+
+void Machine::run_until(const std::function<bool()>& done, const char* call) {
+  auto last_progress = std::chrono::steady_clock::now();
+  std::uint64_t seen = 0;
+  while (!done()) {
+    if (const std::vector<Stream*> candidates = startable(); !candidates.empty()) {
+      run_one(*candidates[random_() % candidates.size()]);
+      continue;
+    }
+    if (seen != steps_) last_progress = std::chrono::steady_clock::now();
+    seen = steps_;
+    wait_for_other_threads(last_progress + patience, call);
+  }
+}
+
+void Machine::wait_for_other_threads(std::chrono::steady_clock::time_point give_up, const char* call) {
+  const std::string waits = other_threads_waits ? other_threads_waits() : "";
+  if (!waits.empty() && std::chrono::steady_clock::now() < give_up) {
+    changed.wait_for(mutex, std::chrono::milliseconds(20));
+    return;
+  }
+  bool hangs = false;
+  for_each_stream([&](const Stream& stream) { hangs = hangs || stream.hangs; });
+  report(nullptr, "{} waits for {}{}", call,
+         hangs ? "a kernel that hangs" : "work that nothing can start any more", waits);
+}
+
+void Machine::drain(const char* call) {
+  for (const auto& device : devices) drain(device->memory.ordinal(), call);
+}
+
+void Machine::drain(int device, const char* call) {
+  const auto idle = [&] {
+    bool result = true;
+    for_each_stream(
+        [&](const Stream& stream) { result = result && (stream.device != device || stream.queue.empty()); });
+    return result;
+  };
+  run_until(idle, call);
 }
 
 std::vector<Stream*> Machine::startable() {
@@ -156,6 +176,7 @@ std::vector<Stream*> Machine::startable() {
 void Machine::run_one(Stream& stream) {
   const Operation operation = std::move(stream.queue.front());
   stream.queue.pop_front();
+  ++steps_;
   running_ = &stream;
   if (!devices[static_cast<std::size_t>(stream.device)]->failed) operation.run();
   if (stream.destroyed && stream.queue.empty())

@@ -6,6 +6,8 @@
 // the programming model does not order, happens in another order under another seed.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <list>
@@ -86,6 +88,11 @@ class Machine {
   std::optional<SparseContents> sparse_allocations;  ///< how device memory is allocated now; empty: as usual
   OnlyBlocks::Select only_blocks;                    ///< which blocks launches run now; empty: all
 
+  /// What only calls of other threads can bring about, in words; empty if nothing waits for that.
+  std::function<std::string()> other_threads_waits;
+  std::condition_variable_any changed;  ///< notified of such calls
+  std::chrono::milliseconds patience{60000};
+
   std::mt19937_64& random() { return random_; }
   void set_seed(std::uint64_t seed);
 
@@ -97,14 +104,16 @@ class Machine {
   void enqueue(Stream& stream, Operation operation);
   void enqueue_each(Stream& stream, MakeOperation make);
 
-  /// Runs queued work until `done` holds. Reports a deadlock if nothing can run before that.
+  /// Runs queued work until `done` holds. Reports a deadlock if nothing can run before that, and no other
+  /// thread brings it about while there is patience.
   void run_until(const std::function<bool()>& done, const char* call);
 
   /// Time passes: some of the queued work runs, or none.
   void run_a_little();
 
-  /// Runs everything.
+  /// Runs everything, or everything of one device.
   void drain(const char* call);
+  void drain(int device, const char* call);
 
   /// To be called by every kernel before it runs on `device`. True if it must not, because it fails or hangs.
   bool meets_fault(VirtualDevice& device);
@@ -120,6 +129,7 @@ class Machine {
   void for_each_stream(Visit visit);
   std::vector<Stream*> startable();
   void run_one(Stream& stream);
+  void wait_for_other_threads(std::chrono::steady_clock::time_point give_up, const char* call);
 
   // How much runs before anybody waits for it, and what runs while somebody waits.
   enum class Eagerness { lazy, random, eager };
@@ -127,6 +137,7 @@ class Machine {
   std::mt19937_64 random_;
   Eagerness eagerness_ = Eagerness::lazy;
   Stream* running_ = nullptr;  // whose work runs
+  std::uint64_t steps_ = 0;    // pieces of work queued or run
 };
 
 Machine& machine();

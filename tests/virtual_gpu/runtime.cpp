@@ -169,7 +169,7 @@ cudaError_t cudaFree(void* data) {
   require_no_capture("cudaFree");
   VirtualDevice* const device = device_with(data);
   if (device == nullptr) report(nullptr, "cudaFree of {}, which is not device memory", data);
-  machine().drain("cudaFree");
+  machine().drain(device->memory.ordinal(), "cudaFree");
   const std::size_t bytes = device->memory.free(data);
   if (bytes == 0)
     report(nullptr, "cudaFree of {}, where no live allocation starts", device->memory.describe(data));
