@@ -43,6 +43,23 @@ TEST(Relu, keeps_what_is_positive_and_passes_its_gradient) {
     }
 }
 
+// Where no place is aligned in all of them, elements are moved one by one.
+TEST(Relu, takes_arrays_that_are_aligned_differently) {
+  const std::size_t count = 100;
+  const auto dy = test::integers(count, 100, 1), y = test::integers(count, 1, 2);
+  std::vector<float> dx(count);
+  for (std::size_t i = 0; i < count; ++i) dx[i] = y[i] > 0 ? dy[i] : 0;
+  for (const auto& [device, dtype, skip] : test::storages())
+    for (const std::size_t odd : {0, 1, 2}) {
+      const Stream stream(device);
+      const RealArray device_dy(stream, {count}, dtype, dy, skip + (odd == 0 ? 1 : 0));
+      const RealArray device_y(stream, {count}, dtype, y, skip + (odd == 1 ? 1 : 0));
+      const RealArray device_dx(stream, {count}, dtype, skip + (odd == 2 ? 1 : 0));
+      kernels::relu_backward(stream, device_dy, device_y, device_dx);
+      test::expect_equal("dx", device_dx.values(), dx);
+    }
+}
+
 TEST(Relu, keeps_nan_and_infinity) {
   for (const auto& [device, dtype, skip] : test::storages()) {
     const Stream stream(device);

@@ -113,7 +113,8 @@ class Workshop:
         started = re.findall(r"^\[ RUN      \] (\S+)", output, re.MULTILINE)
         if process.returncode == 0:
             return len(started), None
-        return len(started), f"{target} {started[-1] if started else '(before its first test)'}"
+        failed = re.findall(r"^\[  FAILED  \] ([\w./]+)", output, re.MULTILINE)  # none after a crash
+        return len(started), f"{target} {(failed or started[-1:] or ['before its first test'])[0]}"
 
 
 class Bench:
