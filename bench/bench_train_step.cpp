@@ -1,7 +1,8 @@
-// Samples/s of a training step, and where its time goes: `mlp` and `cnn` on the CPU, one process and one core
-// per rank. METRICS.md defines every column.
+// Samples/s of a training step, and where its time goes: `mlp` and `cnn`, one process per rank with one core or one
+// CUDA device. METRICS.md defines every column.
 //
 //   bench_train_step --configurations mlp:64,cnn:256 --ranks 1,2 --seconds 1 [--json]
+//   bench_train_step --device cuda --precision bf16 --ranks 1 [--json]
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -31,6 +32,15 @@ struct Configuration {
   std::size_t batch = 0;  // per rank
 };
 
+/// What all ranks of a measurement share.
+struct Settings {
+  bool cuda = false;  ///< rank r on CUDA device r, or on a core of the CPU
+  Precision precision = Precision::f32;
+  double seconds = 1;  ///< measured per configuration
+
+  Device device(int rank) const { return cuda ? Device::cuda(rank) : Device::cpu(); }
+};
+
 /// What one rank measured.
 struct RankResult {
   std::size_t steps = 0;
@@ -40,31 +50,34 @@ struct RankResult {
   double fma_peak = 0;                     ///< GFLOP/s of the rank's core around the measurement
 };
 
-/// One batch in memory, as a loader would hand it over.
+/// One batch in memory, page-locked for a CUDA device, as a loader would hand it over.
 class FixedBatch {
  public:
-  FixedBatch(std::size_t samples, int rank)
-      : images_(samples * kInput.height * kInput.width), labels_(samples), index_(samples) {
+  FixedBatch(std::size_t samples, int rank, Device device)
+      : samples_(samples),
+        images_(Buffer::pinned(device, samples * kInput.height * kInput.width)),
+        labels_(Buffer::pinned(device, samples * sizeof(std::int32_t))),
+        index_(Buffer::pinned(device, samples * sizeof(std::int64_t))) {
     const Philox random(1, RandomPurpose::synthetic, static_cast<std::uint64_t>(rank));
-    for (std::size_t i = 0; i < images_.size(); ++i)
-      images_[i] = static_cast<std::uint8_t>(random.below(i, 256));
+    const MicroBatch batch = view();
+    for (std::size_t i = 0; i < batch.images.elements(); ++i)
+      batch.images.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(random.below(i, 256));
     for (std::size_t i = 0; i < samples; ++i) {
-      labels_[i] = static_cast<std::int32_t>(random.below(images_.size() + i, kClasses));
-      index_[i] = static_cast<std::int64_t>(i);
+      batch.labels.as<std::int32_t>()[i] =
+          static_cast<std::int32_t>(random.below(batch.images.elements() + i, kClasses));
+      batch.sample_index.as<std::int64_t>()[i] = static_cast<std::int64_t>(i);
     }
   }
 
-  MicroBatch view() {
-    const std::size_t samples = labels_.size();
-    return {.images = Tensor(images_.data(), {samples, kInput.height, kInput.width, 1}, DType::u8),
-            .labels = Tensor(labels_.data(), {samples}, DType::i32),
-            .sample_index = Tensor(index_.data(), {samples}, DType::i64)};
+  MicroBatch view() const {
+    return {.images = Tensor(images_.data(), {samples_, kInput.height, kInput.width, 1}, DType::u8),
+            .labels = Tensor(labels_.data(), {samples_}, DType::i32),
+            .sample_index = Tensor(index_.data(), {samples_}, DType::i64)};
   }
 
  private:
-  std::vector<std::uint8_t> images_;
-  std::vector<std::int32_t> labels_;
-  std::vector<std::int64_t> index_;
+  std::size_t samples_;
+  Buffer images_, labels_, index_;
 };
 
 /// Additions and multiplications of matrix products and convolutions for one sample: forward, the gradient
@@ -83,16 +96,19 @@ double flop_per_sample(const std::string& model) {
   return total;
 }
 
-/// Trains one model on one batch for about `seconds`, as one rank of several.
-RankResult measure(const Configuration& configuration, double seconds, Communicator& communicator) {
+/// Trains one model on one batch for about `settings.seconds`, as one rank of several.
+RankResult measure(const Configuration& configuration, const Settings& settings, Communicator& communicator) {
   using Clock = std::chrono::steady_clock;
-  Model model(expand_model(configuration.model, kClasses), kInput, Device::cpu(),
-              [&](Device device, std::size_t bytes) { return communicator.allocate(device, bytes); });
+  const double seconds = settings.seconds;
+  const Device own = settings.device(communicator.rank());
+  Model model(
+      expand_model(configuration.model, kClasses), kInput, own,
+      [&](Device device, std::size_t bytes) { return communicator.allocate(device, bytes); }, settings.precision);
   model.initialise(1);
   const auto optimizer = Optimizer::make({.momentum = 0.9f}, model.arena());
   BucketedReducer reducer(communicator, model.arena().gradients());
   TrainingStep training(model, *optimizer, reducer);
-  FixedBatch batch(configuration.batch, communicator.rank());
+  const FixedBatch batch(configuration.batch, communicator.rank(), own);
   const MicroBatch micro_batch = batch.view();
 
   RankResult result;
@@ -121,20 +137,20 @@ RankResult measure(const Configuration& configuration, double seconds, Communica
   run(5);  // plans, first touches
   const std::size_t warm_up = steps_in(0.25 * seconds, run(5) / 5);
   result.steps = steps_in(seconds, run(warm_up) / static_cast<double>(warm_up));
-  result.fma_peak = measure_fma_peak();
+  result.fma_peak = own.is_cpu() ? measure_fma_peak() : 0;
   result.input = result.forward = result.backward = result.communication = result.update = 0;
   result.seconds = run(result.steps);
-  result.fma_peak = (result.fma_peak + measure_fma_peak()) / 2;
+  if (own.is_cpu()) result.fma_peak = (result.fma_peak + measure_fma_peak()) / 2;
   require<NonFiniteError>(result.loss_after < result.loss_before,
                           "{} at batch {} does not learn: the loss went from {} to {}", configuration.model,
                           configuration.batch, result.loss_before, result.loss_after);
   return result;
 }
 
-nlohmann::json run_configuration(const Configuration& configuration, int ranks, double seconds) {
+nlohmann::json run_configuration(const Configuration& configuration, int ranks, const Settings& settings) {
   const double flop = flop_per_sample(configuration.model);  // finds an unknown model before ranks start
   const std::vector<RankResult> results = run_ranks(
-      ranks, [&](Communicator& communicator) { return measure(configuration, seconds, communicator); });
+      ranks, [&](Communicator& communicator) { return measure(configuration, settings, communicator); });
   const auto slowest =
       *std::max_element(results.begin(), results.end(),
                         [](const RankResult& a, const RankResult& b) { return a.seconds < b.seconds; });
@@ -145,6 +161,8 @@ nlohmann::json run_configuration(const Configuration& configuration, int ranks, 
   return {{"engine", "annulus"},
           {"model", configuration.model},
           {"batch", configuration.batch},
+          {"device", settings.cuda ? "cuda" : "cpu"},
+          {"precision", name_of(settings.precision)},
           {"ranks", ranks},
           {"steps", slowest.steps},
           {"step_ms", milliseconds(slowest.seconds)},
@@ -189,28 +207,38 @@ Configuration parse_configuration(const std::string& text) {
 int run(int argc, char** argv) {
   std::vector<std::string> configurations{"mlp:64", "mlp:256", "cnn:64", "cnn:256"};
   std::vector<int> ranks{1, 2};
-  double seconds = 1;
+  Settings settings;
+  std::string device = "cpu", precision = "f32";
   bool json = false;
   CLI::App app("Samples/s of a training step, and where its time goes");
   app.add_option("--configurations", configurations, "MODEL:BATCH,... with the batch per rank")
       ->delimiter(',')
       ->capture_default_str();
-  app.add_option("--ranks", ranks, "numbers of ranks, one core each")
+  app.add_option("--device", device, "cpu: a core per rank; cuda: a device per rank")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--precision", precision, "f32; with --device cuda also tf32 and bf16")->capture_default_str();
+  app.add_option("--ranks", ranks, "numbers of ranks")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--seconds", seconds, "measured per configuration")
+  app.add_option("--seconds", settings.seconds, "measured per configuration")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--json", json, "one JSON object a line instead of a table");
   if (!parse_options(app, argc, argv)) return 0;
+
+  settings.cuda = device == "cuda";
+  settings.precision = parse_precision(precision);
+  require<ConfigError>(settings.cuda || settings.precision == Precision::f32,
+                       "--precision {} needs --device cuda; the CPU computes in f32", precision);
 
   std::vector<Configuration> parsed;
   for (const std::string& text : configurations) parsed.push_back(parse_configuration(text));
   if (!json) print_header();
   for (const int count : ranks)
     for (const Configuration& configuration : parsed) {
-      const nlohmann::json row = run_configuration(configuration, count, seconds);
+      const nlohmann::json row = run_configuration(configuration, count, settings);
       if (json)
         fmt::print("{}\n", row.dump());
       else

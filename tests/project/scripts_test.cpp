@@ -82,6 +82,59 @@ TEST_F(InstallDependencies, ExplainsItself) {
   EXPECT_EQ(run({}, "0").status, 2);
 }
 
+TEST(Bundle, SaysWhatItNeeds) {
+  EXPECT_EQ(run_program({ANNULUS_SOURCE_DIR "/tools/bundle.sh"}).status, 2);
+  const TemporaryDirectory empty;
+  const ProcessResult result =
+      run_program({ANNULUS_SOURCE_DIR "/tools/bundle.sh", empty.path().string(), empty / "b"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("has no tools/annulus-train"), std::string::npos) << result.err;
+}
+
+TEST(GpuCheck, SaysInOneLineThatThereIsNoGpu) {
+  const TemporaryDirectory folder;
+  std::ofstream(folder / "nvidia-smi") << "#!/bin/sh\necho 'No devices were found'; exit 6\n";
+  std::filesystem::permissions(folder / "nvidia-smi", std::filesystem::perms::owner_all);
+  const ProcessResult result =
+      run_program({ANNULUS_SOURCE_DIR "/tools/gpu_check.sh", "--output", folder / "report"},
+                  {{"PATH", folder.path().string() + ":" + getenv("PATH")}});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.err,
+            "gpu_check: nvidia-smi finds no GPU here, so there is nothing to check and no report\n");
+  EXPECT_FALSE(std::filesystem::exists(folder / "report.md"));
+}
+
+// With a GPU that exists on paper only, and programs that report what the stand-ins say.
+TEST(GpuCheck, ReportsWhatPassedFailedAndWasSkipped) {
+  const TemporaryDirectory folder;
+  const auto program = [&](const std::string& name, const std::string& body) {
+    std::filesystem::create_directories((folder / name).substr(0, (folder / name).rfind('/')));
+    std::ofstream(folder / name) << "#!/bin/sh\n" << body << "\n";
+    std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+  };
+  program("path/nvidia-smi", "echo 'Paper GPU, 1.2, 3 MiB, 4 MHz, 5 MHz, 6 MHz, 7 MHz, 8 W, 9, Default'");
+  program("build/tests/kernels_good_test", "test $ANNULUS_TEST_DEVICE = cuda");
+  program("build/tests/kernels_bad_test", "echo it broke; exit 1");
+  program("build/bench/bench_kernels",
+          R"(echo '{"kernel": "add", "shape": "5", "precision": "f32", "engine": "annulus", "time_us": 2.5,)"
+          R"( "gb_per_s": 10, "fraction_of_copy": 0.5, "copy_gb_per_s": 20}')");
+  program(
+      "build/bench/bench_train_step",
+      R"(echo '{"engine": "annulus", "model": "mlp", "batch": 64, "precision": "f32", "samples_per_second": 9}')");
+  const ProcessResult result = run_program(
+      {ANNULUS_SOURCE_DIR "/tools/gpu_check.sh", "--build", folder / "build", "--output", folder / "report"},
+      {{"PATH", (folder / "path") + ":" + getenv("PATH")}});
+  EXPECT_EQ(result.status, 1) << result.err;
+  std::ifstream file(folder / "report.md");
+  const std::string report{std::istreambuf_iterator<char>(file), {}};
+  for (const char* line :
+       {"- name: Paper GPU", "| tests on the GPU | failed |", "1 passed, 1 failed",
+        "| training and checkpoints | skipped |", "| bench_kernels | passed |",
+        "| add | 5 | f32 | annulus | 2.50 | 10 | 0.50 | - | - |", "| mlp | 64 | f32 | 9 |"})
+    EXPECT_NE(report.find(line), std::string::npos) << line << "\n" << report;
+  EXPECT_TRUE(std::filesystem::exists(folder / "report.json"));
+}
+
 // tests/mutants/run.py: a list that no longer fits its sources would test nothing.
 TEST(MutantLists, FitTheirSources) {
   const ProcessResult result = run_program({"python3", ANNULUS_SOURCE_DIR "/tests/mutants/run.py", "--list"});
