@@ -16,23 +16,23 @@ struct OnlyTheLastBlock {
   virtual_gpu::OnlyBlocks only{[](std::size_t blocks) { return std::vector<std::size_t>{blocks - 1}; }};
 };
 
-/// An f32 tensor whose elements are set and read one range at a time.
+/// A tensor whose elements are set and read one range at a time.
+template <class T = float>
 class HugeArray {
  public:
   HugeArray(const Stream& stream, Shape shape)
-      : stream_(stream.view()), shape_(shape), buffer_(stream.device(), shape.elements() * sizeof(float)) {}
+      : stream_(stream.view()), shape_(shape), buffer_(stream.device(), shape.elements() * sizeof(T)) {}
 
-  operator Tensor() const { return Tensor(buffer_.data(), shape_, DType::f32, buffer_.device()); }
+  operator Tensor() const { return Tensor(buffer_.data(), shape_, DTypeOf<T>::value, buffer_.device()); }
 
-  void set(std::size_t first, const std::vector<float>& values) {
-    copy_bytes(stream_, static_cast<float*>(buffer_.data()) + first, values.data(),
-               values.size() * sizeof(float));
+  void set(std::size_t first, const std::vector<T>& values) {
+    copy_bytes(stream_, static_cast<T*>(buffer_.data()) + first, values.data(), values.size() * sizeof(T));
     stream_.synchronize();
   }
 
-  std::vector<float> get(std::size_t first, std::size_t count) const {
-    std::vector<float> values(count);
-    copy_bytes(stream_, values.data(), static_cast<float*>(buffer_.data()) + first, count * sizeof(float));
+  std::vector<T> get(std::size_t first, std::size_t count) const {
+    std::vector<T> values(count);
+    copy_bytes(stream_, values.data(), static_cast<T*>(buffer_.data()) + first, count * sizeof(T));
     stream_.synchronize();
     return values;
   }
