@@ -96,11 +96,7 @@ int run(int argc, char** argv) {
           row["limit_gb_per_s"] = limit_bandwidth;
           row["fraction_of_limit"] = row["busbw_gb_per_s"].get<double>() / limit_bandwidth;
         }
-        if (json)
-          fmt::print("{}\n", row.dump());
-        else
-          print_row(row);
-        std::fflush(stdout);
+        write_row(row, json, print_row);
         wrong += row["wrong"].get<std::size_t>();
       }
     }

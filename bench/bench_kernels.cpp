@@ -242,13 +242,7 @@ int run(int argc, char** argv) {
   const double copy = copy_bandwidth(settings);
   if (!json) print_header(copy);
   for (const KernelCase& each : cases)
-    for (const nlohmann::json& row : measure(each, settings, copy)) {
-      if (json)
-        fmt::print("{}\n", row.dump());
-      else
-        print_row(row);
-      std::fflush(stdout);
-    }
+    for (const nlohmann::json& row : measure(each, settings, copy)) write_row(row, json, print_row);
   return 0;
 }
 

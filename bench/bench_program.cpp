@@ -17,6 +17,14 @@ bool parse_options(CLI::App& app, int argc, char** argv) {
   }
 }
 
+void write_row(const nlohmann::json& row, bool as_json, void (*print)(const nlohmann::json& row)) {
+  if (as_json)
+    fmt::print("{}\n", row.dump());
+  else
+    print(row);
+  std::fflush(stdout);
+}
+
 int run_program(const char* name, int (*run)(int argc, char** argv), int argc, char** argv) {
   try {
     return run(argc, argv);

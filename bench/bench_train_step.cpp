@@ -1,5 +1,5 @@
-// Samples/s of a training step, and where its time goes: `mlp` and `cnn`, one process per rank with one core or one
-// CUDA device. METRICS.md defines every column.
+// Samples/s of a training step, and where its time goes: `mlp` and `cnn`, one process per rank with one core
+// or one CUDA device. METRICS.md defines every column.
 //
 //   bench_train_step --configurations mlp:64,cnn:256 --ranks 1,2 --seconds 1 [--json]
 //   bench_train_step --device cuda --precision bf16 --ranks 1 [--json]
@@ -103,7 +103,8 @@ RankResult measure(const Configuration& configuration, const Settings& settings,
   const Device own = settings.device(communicator.rank());
   Model model(
       expand_model(configuration.model, kClasses), kInput, own,
-      [&](Device device, std::size_t bytes) { return communicator.allocate(device, bytes); }, settings.precision);
+      [&](Device device, std::size_t bytes) { return communicator.allocate(device, bytes); },
+      settings.precision);
   model.initialise(1);
   const auto optimizer = Optimizer::make({.momentum = 0.9f}, model.arena());
   BucketedReducer reducer(communicator, model.arena().gradients());
@@ -217,7 +218,8 @@ int run(int argc, char** argv) {
   app.add_option("--device", device, "cpu: a core per rank; cuda: a device per rank")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  app.add_option("--precision", precision, "f32; with --device cuda also tf32 and bf16")->capture_default_str();
+  app.add_option("--precision", precision, "f32; with --device cuda also tf32 and bf16")
+      ->capture_default_str();
   app.add_option("--ranks", ranks, "numbers of ranks")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024))
@@ -237,14 +239,8 @@ int run(int argc, char** argv) {
   for (const std::string& text : configurations) parsed.push_back(parse_configuration(text));
   if (!json) print_header();
   for (const int count : ranks)
-    for (const Configuration& configuration : parsed) {
-      const nlohmann::json row = run_configuration(configuration, count, settings);
-      if (json)
-        fmt::print("{}\n", row.dump());
-      else
-        print_row(row);
-      std::fflush(stdout);
-    }
+    for (const Configuration& configuration : parsed)
+      write_row(run_configuration(configuration, count, settings), json, print_row);
   return 0;
 }
 
