@@ -65,7 +65,7 @@ elseif(ANNULUS_CUDA STREQUAL "AUTO" OR ANNULUS_CUDA)
 endif()
 
 # Headers for this tree alone, which may hold CUDA syntax or need a library's headers: they are not installed.
-set(ANNULUS_PRIVATE_HEADERS "(/device/[a-z0-9_]*|_cpu|cuda_check|hdf5_handle|checkpoint_hdf5|checkpoint_layout)\\.h$")
+set(ANNULUS_PRIVATE_HEADERS "(/device/[a-z0-9_]*|_cpu|cuda_check|nccl_rank|hdf5_handle|checkpoint_hdf5|checkpoint_layout)\\.h$")
 
 # One library per row of the include rule (docs/design.md).
 #   annulus_add_library(NAME SOURCES... [CUDA SOURCES...])

@@ -4,7 +4,7 @@
 
 # Builds a library's .cu files for the virtual GPU. To be called in the folder of the target.
 function(annulus_use_virtual_gpu name)
-  target_compile_definitions(${name} PRIVATE ANNULUS_HAS_CUDA=1)
+  target_compile_definitions(${name} PRIVATE ANNULUS_HAS_CUDA=1 ANNULUS_HAS_NCCL=1)
   target_link_libraries(${name} PRIVATE annulus_virtual_gpu)
   if(ARGN)
     target_sources(${name} PRIVATE ${ARGN})
@@ -33,7 +33,7 @@ function(annulus_virtual_twin part)
   annulus_use_virtual_gpu(annulus_virtual_${part} ${cuda_sources})
   foreach(scope LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
     get_target_property(libraries annulus_${part} ${scope})
-    list(FILTER libraries EXCLUDE REGEX "CUDA::")
+    list(FILTER libraries EXCLUDE REGEX "CUDA::|libnccl")
     list(TRANSFORM libraries REPLACE "annulus_" "annulus_virtual_")
     set_property(TARGET annulus_virtual_${part} APPEND PROPERTY ${scope} ${libraries})
   endforeach()

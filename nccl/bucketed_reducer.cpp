@@ -31,11 +31,12 @@ void BucketedReducer::add(ElementRange range, StreamView compute) {
   }
 }
 
-void BucketedReducer::finalize(StreamView) {
+void BucketedReducer::finalize(StreamView compute) {
   require<ShapeError>(announced_ == gradients_.elements(), "only {} of {} gradients were announced",
                       announced_, gradients_.elements());
   announced_ = 0;
   next_bucket_ = 0;
+  communicator_.wait(compute);
 }
 
 }  // namespace annulus

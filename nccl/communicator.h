@@ -23,9 +23,10 @@ class RelayedError : public CommunicationError {
 
 /// Collectives on raw buffers. Counts are elements, never bytes. Every rank calls the same collectives in
 /// the same order with the same counts and dtypes. Work is ordered by `stream`; on the CPU a call returns
-/// when it is done. When a peer dies, hangs past the deadline or disagrees about a collective, every call
-/// on every survivor throws CommunicationError that names it (RelayedError where another rank found out
-/// first). One thread per rank makes the calls; abort() may come from any thread.
+/// when it is done, on a CUDA device maybe earlier: wait() waits. When a peer dies, hangs past the deadline
+/// or disagrees about a collective, every call on every survivor throws CommunicationError that names it
+/// (RelayedError where another rank found out first). One thread per rank makes the calls; abort() may come
+/// from any thread.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -51,6 +52,14 @@ class Communicator {
 
   /// Returns on no rank before every rank has called it.
   virtual void barrier() = 0;
+
+  /// Returns once the collectives that were submitted to `stream` are done; throws as they would. On the CPU
+  /// they are done already.
+  virtual void wait(StreamView /*stream*/) {}
+
+  /// Throws what every later call would throw, if the group has failed. May be called at any time, and is
+  /// cheap.
+  virtual void check() {}
 
   /// Makes every pending and later call on every rank throw, with `reason` and this rank in the message.
   /// Called by a rank that is about to fail, so that its peers need not wait for the deadline.

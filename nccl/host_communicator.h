@@ -35,6 +35,7 @@ class HostCommunicator final : public Communicator {
   void all_gather(const void* send, void* receive, std::size_t count, DType dtype,
                   StreamView stream) override;
   void barrier() override;
+  void check() override { group_.check(); }
   void abort(const char* reason) noexcept override;
 
  private:

@@ -35,6 +35,9 @@ class RankGroup {
   /// Returns once every rank has come here as often as this one. What any rank wrote before, all see after.
   void synchronise();
 
+  /// Throws if the group has failed.
+  void check() const { failure_.check(); }
+
   /// Fails the group, see Communicator::abort.
   void abort(std::string_view reason) noexcept;
 

@@ -156,6 +156,9 @@ void begin_launch(const NcclRank& rank, NcclLaunch& launch);
 /// The end of a launch: writes what is received.
 void end_launch(const NcclRank& rank, NcclLaunch& launch);
 
+/// The end of a launch that was aborted: what it would have received is garbage, which later work may read.
+void abandon_launch(const NcclRank& rank, NcclLaunch& launch);
+
 /// Element-wise in an order that `random` chooses; inputs have `count` elements each.
 std::vector<char> reduce_in_some_order(const std::vector<const char*>& inputs, std::size_t count,
                                        ncclDataType_t dtype, ncclRedOp_t op, std::mt19937_64& random);

@@ -205,9 +205,10 @@ void enqueue_launch(const std::shared_ptr<NcclRank>& rank, const std::shared_ptr
                                return rank->gone || (next && !launch->never_starts);
                              }});
   machine().enqueue(stream, {[=] {
-                               if (rank->gone) return;
+                               if (rank->gone) return abandon_launch(*rank, *launch);
                                end_launch(*rank, *launch);
                                rank->launches.pop_front();
+                               report_deadlocks(*rank->clique);
                              },
                              [=] {
                                return rank->gone ||

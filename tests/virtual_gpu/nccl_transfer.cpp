@@ -141,4 +141,15 @@ void end_launch(const NcclRank& rank, NcclLaunch& launch) {
   }
 }
 
+void abandon_launch(const NcclRank& rank, NcclLaunch& launch) {
+  VirtualDevice& device = device_of(rank.device);
+  const DeviceMemory::Access access(device.memory);
+  for (const NcclLaunch::Entry& entry : launch.entries)
+    for (const Range& output : outputs_of(entry)) {
+      if (output.bytes == 0 || device.memory.shadow().first_forbidden(output.begin, output.bytes)) continue;
+      std::memset(output.begin, 0xff, output.bytes);
+      device.memory.shadow().set(output.begin, output.bytes, ByteState::written);
+    }
+}
+
 }  // namespace virtual_gpu

@@ -8,7 +8,9 @@
 
 #include "core/base/buffer.h"
 #include "core/nn/training_step.h"
-#include "tests/nn/simulated_ranks.h"
+#include "nccl/bucketed_reducer.h"
+#include "nccl/nccl_communicator.h"
+#include "tests/nccl/run_ranks.h"
 #include "tests/nn/test_data.h"
 #include "tests/virtual_gpu/virtual_gpu.h"
 
@@ -18,6 +20,7 @@ namespace {
 constexpr std::size_t kMicroBatches = 4;
 constexpr std::size_t kBatch = 10;  // micro-batches of 2 and 3 samples
 constexpr std::uint64_t kSteps = 5;
+constexpr std::size_t kBucketBytes = 2048;  // so that there are several
 constexpr InputShape kInput{8, 8, 3};
 
 std::vector<float> to_host(const Tensor& tensor, StreamView stream) {
@@ -27,41 +30,21 @@ std::vector<float> to_host(const Tensor& tensor, StreamView stream) {
   return host;
 }
 
-// Sums gradients over simulated ranks by way of the host.
-class StagedSynchronizer final : public GradientSynchronizer {
- public:
-  StagedSynchronizer(test::SimulatedRanks& ranks, std::size_t rank, const Tensor& gradients)
-      : gradients_(gradients),
-        staged_(Buffer::pinned(gradients.device(), gradients.bytes())),
-        on_host_(ranks.synchronizer(rank, Tensor(staged_.data(), gradients.shape()))) {}
-
-  void add(ElementRange range, StreamView) override { on_host_->add(range, StreamView()); }
-
-  void finalize(StreamView compute) override {
-    copy_bytes(compute, staged_.data(), gradients_.data(), gradients_.bytes());
-    compute.synchronize();
-    on_host_->finalize(StreamView());
-    copy_bytes(compute, gradients_.data(), staged_.data(), gradients_.bytes());
-  }
-
- private:
-  Tensor gradients_;
-  Buffer staged_;
-  std::unique_ptr<GradientSynchronizer> on_host_;
-};
-
-// The weights after a few steps of `spec` on these devices, one rank each.
+// The weights after a few steps of `spec` on these devices, one rank each, which sum gradients over NCCL in
+// buckets.
 std::vector<float> train(const std::string& spec, const std::vector<Device>& devices,
                          Precision precision = Precision::f32, std::uint64_t steps = kSteps) {
   test::TestImages images(kInput, kBatch, 10);
-  test::SimulatedRanks ranks(devices.size());
   std::vector<float> weights;
-  ranks.run([&](std::size_t rank) {
+  test::run_threads(static_cast<int>(devices.size()), [&](Communicator& host) {
+    const auto rank = static_cast<std::size_t>(host.rank());
     const DeviceGuard guard(devices[rank]);
+    const auto communicator =
+        devices[rank].is_cpu() ? make_identity_communicator() : make_nccl_communicator(host, devices[rank]);
     Model model(spec, kInput, devices[rank], {}, precision);
     model.initialise(1);
     const auto optimizer = Optimizer::make({.momentum = 0.9f}, model.arena());
-    StagedSynchronizer synchronizer(ranks, rank, model.arena().gradients());
+    BucketedReducer synchronizer(*communicator, model.arena().gradients(), kBucketBytes);
     TrainingStep step(
         model, *optimizer, synchronizer,
         {.label_smoothing = 0.1f, .clip_norm = 2, .augment = {.crop_padding = 1, .horizontal_flip = true}});
