@@ -42,7 +42,7 @@ copy() { # FOLDER PROGRAM...: those that this build has
   done
 }
 copy bin "$build"/tools/annulus-{train,checkpoint} "$build"/bench/bench_{kernels,train_step,all_reduce}
-copy tests "$build"/tests/kernels_*_test "$build"/tests/nn_cuda_*_test "$build"/tests/nccl_nccl_*_test
+copy tests "$build"/tests/kernels_*_test "$build"/tests/nn_cuda_*_test "$build"/tests/nccl_one_gpu_test
 cp "$root"/tools/gpu_check.{sh,py} "$bundle/tools/"
 cp "$root"/bench/peers/torch_{ddp,gpu}.py "$bundle/peers/"
 git -C "$root" describe --always --dirty >"$bundle/REVISION" 2>/dev/null || echo unknown >"$bundle/REVISION"

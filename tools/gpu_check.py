@@ -132,9 +132,9 @@ class Check:
                 continue
             status, output = call([*prefix, program, "--gtest_brief=1"], end - time.monotonic(),
                                   ANNULUS_TEST_DEVICE="cuda")
-            if status == 0:
+            if status == 0 and "[  SKIPPED ]" not in output:
                 passed.append(program.name)
-            elif status == 124:
+            elif status in (0, 124):
                 left.append(program.name)
             else:
                 failed.append(f"{program.name}:\n{output[-1500:]}")
@@ -152,7 +152,7 @@ class Check:
         return self.run_tests(self.tests("kernels_*_test"), 60, program, "--tool", tool, "--error-exitcode", "9")
 
     def nccl(self):
-        return self.run_tests(self.tests("nccl_nccl_*_test"), 60)
+        return self.run_tests(self.tests("nccl_one_gpu_test"), 60)
 
     def training(self):
         train, checkpoint = self.program("tools", "annulus-train"), self.program("tools", "annulus-checkpoint")
