@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -26,9 +27,10 @@ void fill(Tensor gradients, int rank) {
   for (std::size_t i = 0; i < kElements; ++i) gradients.as<float>()[i] = distribution(generator);
 }
 
-// Ranges as layers would announce them: of very different sizes, some empty.
+// Where the ranges end that layers would announce: of very different sizes, some empty.
+constexpr std::size_t kEnds[] = {3, 64, 64, 1000, 300000, 300001, 310000, kElements};
+
 void announce_all(GradientSynchronizer& reducer) {
-  constexpr std::size_t kEnds[] = {3, 64, 64, 1000, 300000, 300001, 310000, kElements};
   std::size_t begin = 0;
   for (const std::size_t end : kEnds) {
     reducer.add({begin, end}, {});
@@ -87,6 +89,23 @@ TEST(BucketedReducer, TheBucketSizeChangesNoBit) {
       }
     });
   }
+}
+
+TEST(BucketedReducer, ReducesNoGradientBeforeItIsAnnounced) {
+  run_threads(2, [](Communicator& communicator) {
+    Buffer memory(Device::cpu(), kElements * sizeof(float));
+    float* const gradients = arena(memory).as<float>();
+    std::fill_n(gradients, kElements, -1.0f);
+    BucketedReducer reducer(communicator, arena(memory), std::size_t{64} << 10);
+    std::size_t begin = 0;
+    for (const std::size_t end : kEnds) {
+      std::fill(gradients + begin, gradients + end, static_cast<float>(communicator.rank() + 1));
+      reducer.add({begin, end}, {});
+      begin = end;
+    }
+    reducer.finalize({});
+    EXPECT_EQ(std::count(gradients, gradients + kElements, 3.0f), kElements);
+  });
 }
 
 TEST(BucketedReducer, GapsOverlapsAndMissingRangesAreErrors) {
