@@ -78,6 +78,7 @@ struct NcclClique {
   std::map<std::tuple<int, int, std::uint64_t>, std::weak_ptr<NcclMeeting>> meetings;
   std::vector<NcclRank*> ranks;  ///< null: not there yet, or gone
   std::vector<NcclPhase> phases;
+  std::vector<int> devices;  ///< of those that have joined
 
   bool has_joined() const;
   bool is_quiescent() const;

@@ -68,13 +68,13 @@ bool failed(const NcclRank& rank) { return device_of(rank.device).failed; }
 // The outcome once all have joined.
 ncclResult_t settle(NcclRank& rank) {
   rank.ready = true;
-  for (const NcclRank* other : rank.clique->ranks)
-    for (const NcclRank* second : rank.clique->ranks)
-      if (other != nullptr && second != nullptr && other->rank < second->rank &&
-          other->device == second->device)
-        return rank.state = nccl_failure(
-                   &rank, ncclInvalidUsage,
-                   fmt::format("duplicate GPU: {} and {} have the same", other->name(), second->name()));
+  const std::vector<int>& devices = rank.clique->devices;
+  for (std::size_t first = 0; first < devices.size(); ++first)
+    for (std::size_t second = first + 1; second < devices.size(); ++second)
+      if (devices[first] == devices[second])
+        return rank.state = nccl_failure(&rank, ncclInvalidUsage,
+                                         fmt::format("duplicate GPU: ranks {} and {} both have cuda:{}",
+                                                     first, second, devices[first]));
   return rank.state = ncclSuccess;
 }
 
@@ -221,6 +221,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId i
   if (clique->ranks.empty()) {
     clique->ranks.resize(size);
     clique->phases.resize(size);
+    clique->devices.resize(size);
   }
   if (clique->ranks.size() != size)
     report(nullptr, "ncclCommInitRank: rank {} says that there are {} ranks, another one said {}", rank,
@@ -237,6 +238,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId i
   current();
   clique->ranks[static_cast<std::size_t>(rank)] = made.get();
   clique->phases[static_cast<std::size_t>(rank)] = NcclPhase::joined;
+  clique->devices[static_cast<std::size_t>(rank)] = made->device;
   if (clique->has_joined()) nccl().cliques.erase(number);
   nccl().ranks[made.get()] = made;
   machine().objects[made.get()] = "NCCL communicator";
