@@ -203,7 +203,8 @@ class TrainingStep::Implementation final : public PassObserver {
     const auto address = [](const void* data) { return reinterpret_cast<std::uintptr_t>(data); };
     key_.clear();
     for (const MicroBatch& batch : staged_)
-      key_.insert(key_.end(), {batch.samples(), batch.first_sample, address(batch.images.data())});
+      key_.insert(key_.end(), {batch.samples(), batch.first_sample, address(batch.images.data()),
+                               address(batch.labels.data()), address(batch.sample_index.data())});
     key_.push_back(address(model_.workspace()));
     return key_;
   }
