@@ -171,6 +171,11 @@ TEST(Augment, refuses_what_does_not_fit) {
         run({Device::cpu()}, {}, {1, 2, 2, 1}, bytes(4), {0, 1});
       },
       {"sample_index must be i64 [1]"});
+  test::expect_error<ShapeError>(
+      [] {
+        run({Device::cpu(), DType::bf16}, {}, {1, 2, 2, 1}, bytes(4), {0});
+      },
+      {"augment: y is bf16, which needs a CUDA device"});
 }
 
 }  // namespace

@@ -124,5 +124,13 @@ TEST(Dropout, refuses_other_probabilities) {
                                     {"dropout: the probability must be in [0, 1)"});
 }
 
+TEST(Dropout, refuses_bf16_on_the_cpu) {
+  test::expect_error<ShapeError>(
+      [] {
+        run({Device::cpu(), DType::bf16}, kKey, 0.5f, {1}, {1});
+      },
+      {"dropout: x is bf16, which needs a CUDA device"});
+}
+
 }  // namespace
 }  // namespace annulus

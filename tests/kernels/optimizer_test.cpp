@@ -7,6 +7,7 @@
 #include "tests/support/device_array.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/random_values.h"
+#include "tests/support/real_array.h"
 
 namespace annulus {
 namespace {
@@ -16,6 +17,7 @@ using kernels::GradientScaling;
 using kernels::SgdOptions;
 using test::DeviceArray;
 using test::DeviceStepValues;
+using test::RealArray;
 using test::to_double;
 
 constexpr std::size_t kCounts[] = {0, 1, 7, 16, 33, 1009};
@@ -225,6 +227,51 @@ TEST(Optimizer, keeps_a_rounded_copy_of_the_weights) {
       expect_rounded();
       kernels::sgd_update(stream, {}, values.get(), broken.get(), device_gradient, weights, {}, rounded);
       expect_rounded();
+    }
+  }
+}
+
+// How many elements past an aligned address the arrays of an update start.
+struct Places {
+  std::size_t gradient = 0, weights = 0, first = 0, second = 0, rounded = 0;
+};
+
+// Updates at these places, and returns weights and moments.
+std::vector<std::vector<float>> update_at(Device device, const Places& at) {
+  constexpr std::size_t kCount = 37;
+  const Stream stream(device);
+  const auto array = [&](float low, std::uint64_t seed, std::size_t skip) {
+    return RealArray(stream, {kCount}, DType::f32, test::uniform(kCount, low, 1, seed), skip);
+  };
+  const RealArray gradient = array(-1, 1, at.gradient), weights = array(-1, 2, at.weights);
+  const RealArray first = array(-1, 3, at.first), second = array(0, 4, at.second);
+  const RealArray rounded(stream, {kCount}, DType::bf16, std::vector<float>(kCount, 0.0f), at.rounded);
+  const Tensor copy = device.is_cuda() ? rounded.tensor() : Tensor();
+  const Scaling scaling(stream, 1, kSamples, {900}, 1);
+  const DeviceStepValues values(
+      stream, {.learning_rate = 0.1f, .adamw_step_size = 0.1f, .adamw_inverse_root_correction = 2});
+  kernels::sgd_update(stream, {0.9f, 0.1f, true}, values.get(), scaling.get(), gradient, weights, first,
+                      copy);
+  kernels::adamw_update(stream, {}, values.get(), scaling.get(), gradient, weights, first, second, copy);
+  kernels::update_running_average(stream, 0.9f, scaling.get().statistics, gradient, second);
+  if (device.is_cuda())
+    test::expect_equal("rounded", rounded.values(), test::rounded_to(DType::bf16, weights.values()));
+  return {weights.values(), first.values(), second.values()};
+}
+
+TEST(Optimizer, does_not_depend_on_addresses) {
+  for (const Device device : test::test_devices()) {
+    const auto aligned = update_at(device, {});
+    // Together, so that packs come after a head; each alone, so that there are none; and a copy in bf16 whose
+    // packs are aligned where those of the weights are, or never.
+    for (const Places at :
+         {Places{1, 1, 1, 1, 1}, Places{3, 3, 3, 3, 3}, Places{1, 0, 0, 0, 0}, Places{0, 1, 0, 0, 0},
+          Places{0, 0, 1, 0, 0}, Places{0, 0, 0, 1, 0}, Places{0, 0, 0, 0, 1}, Places{0, 0, 0, 0, 4}}) {
+      const auto there = update_at(device, at);
+      // Compilers may contract the code for packs and that for single elements differently.
+      for (std::size_t i = 0; i < aligned.size(); ++i)
+        test::expect_close(fmt::format("output {} on {}", i, device.to_string()), there[i], aligned[i],
+                           {4, 1e-6});
     }
   }
 }

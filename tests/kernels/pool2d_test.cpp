@@ -110,6 +110,10 @@ TEST(MaxPool2d, refuses_what_does_not_fit) {
   const DeviceArray<float> x(stream, s.input()), y(stream, s.output());
   test::expect_error<ShapeError>([&] { kernels::max_pool2d_forward(stream, s, x, y, y); },
                                  {"argmax must be u8 [1, 2, 2, 2]"});
+  const RealArray rounded(stream, s.input(), DType::bf16);
+  const DeviceArray<std::uint8_t> argmax(stream, s.output());
+  test::expect_error<ShapeError>([&] { kernels::max_pool2d_forward(stream, s, rounded, y, argmax); },
+                                 {"max_pool2d_forward: x is bf16, which needs a CUDA device"});
 }
 
 TEST(GlobalAveragePool, is_the_mean_and_spreads_its_gradient) {

@@ -116,6 +116,10 @@ TEST(Reduce, refuses_a_result_of_another_shape) {
   test::expect_error<ShapeError>(
       [&] { kernels::first_non_finite(stream, x, nullptr, DeviceArray<float>(stream, {1})); },
       {"first_non_finite: result must be i64"});
+  const RealArray rounded(stream, {4}, DType::bf16);
+  test::expect_error<ShapeError>(
+      [&] { kernels::absmax(stream, rounded, nullptr, DeviceArray<float>(stream, {1})); },
+      {"absmax: x is bf16, which needs a CUDA device"});
 }
 
 }  // namespace

@@ -104,6 +104,14 @@ TEST(SoftmaxCrossEntropy, equals_the_reference_and_its_finite_differences) {
       }
 }
 
+// More blocks than a warp has lanes, with statistics in every one: on CUDA a second pass adds them up.
+TEST(SoftmaxCrossEntropy, counts_every_row_of_a_large_batch) {
+  constexpr std::size_t kBatch = 601;
+  Case c{2, test::uniform(2 * kBatch, -4, 4, 1), std::vector<std::int32_t>(kBatch)};
+  for (std::size_t i = 0; i < kBatch; ++i) c.labels[i] = static_cast<std::int32_t>(i % 2);
+  check(c);
+}
+
 TEST(SoftmaxCrossEntropy, ignores_padding) {
   check({3, test::uniform(12, -2, 2, 1), {kIgnoredLabel, 1, kIgnoredLabel, 2}, 0.1f});
   check({3, test::uniform(6, -2, 2, 1), {kIgnoredLabel, kIgnoredLabel}, 0});
@@ -167,6 +175,10 @@ TEST(SoftmaxCrossEntropy, refuses_what_does_not_fit) {
   test::expect_error<ShapeError>(
       [&] { kernels::softmax_cross_entropy(stream, logits, labels, 0, nullptr, {}, wrong); },
       {"statistics must be f32 [3]"});
+  const RealArray rounded(stream, {2, 3}, DType::bf16);
+  test::expect_error<ShapeError>(
+      [&] { kernels::softmax_cross_entropy(stream, rounded, labels, 0, nullptr, {}, statistics); },
+      {"softmax_cross_entropy: logits is bf16, which needs a CUDA device"});
 }
 
 }  // namespace

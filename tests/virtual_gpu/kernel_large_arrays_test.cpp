@@ -111,6 +111,18 @@ TEST_F(KernelLargeLoops, MaxPool2d) {
   test::expect_equal("dx", dx.get(kMany, 5), kLast);
 }
 
+TEST_F(KernelLargeLoops, GlobalAveragePool) {
+  const Shape images{(1 << 15) + 1, 16, 16, 256};  // 2^31 elements, and one image of 256 pixels more
+  const Shape means{images[0], images[3]};
+  HugeArray x(stream_, images), dx(stream_, images), y(stream_, means), dy(stream_, means);
+  x.set(kMany, {-256, 512, -768, 1024, -1280});
+  kernels::global_average_pool_forward(stream_, x, y);
+  test::expect_equal("y", y.get(kMany / 256, 5), kLast);
+  dy.set(kMany / 256, {-256, 512, -768, 1024, -1280});
+  kernels::global_average_pool_backward(stream_, dy, dx);
+  test::expect_equal("dx", dx.get(kMany, 5), kLast);
+}
+
 TEST_F(KernelLargeLoops, BatchNorm) {
   constexpr std::size_t kRows = (std::size_t{1} << 26) + 1, kChannels = 32;
   HugeArray x(stream_, {kRows, kChannels}), y(stream_, {kRows, kChannels});
@@ -121,6 +133,35 @@ TEST_F(KernelLargeLoops, BatchNorm) {
   const DeviceArray<float> variance(stream_, each, std::vector<float>(kChannels, 4.0f));
   kernels::batch_norm_inference(stream_, x, scale, shift, mean, variance, 0, y);
   test::expect_equal("y", y.get(kMany, 5), std::vector<float>{-1, 0.5f, -2, 1.5f, -3});
+}
+
+// The last of 1024 blocks ends with the last elements; a second launch adds what the blocks found.
+TEST_F(KernelLargeGrids, Sum) {
+  constexpr std::size_t kElements = kMany + (1 << 20);  // one turn of the blocks more
+  HugeArray x(stream_, {kElements});
+  x.set(kElements - 5, kLast);
+  const Buffer workspace(stream_.device(), kernels::reduce_workspace_bytes(stream_.device(), kElements));
+  HugeArray sum(stream_, {1});
+  kernels::sum(stream_, x, workspace.data(), sum);
+  EXPECT_EQ(sum.get(0, 1)[0], -3);
+}
+
+// Two chunks of rows, of which the second is added up here: that with the last row.
+TEST_F(KernelLargeGrids, BatchNorm) {
+  constexpr std::size_t kRows = 513, kChannels = (std::size_t{1} << 22) + 5;
+  HugeArray x(stream_, {kRows, kChannels}), y(stream_, {kRows, kChannels}), dx(stream_, {kRows, kChannels});
+  HugeArray scale(stream_, {kChannels}), shift(stream_, {kChannels}), mean(stream_, {kChannels});
+  HugeArray inverse_std(stream_, {kChannels}), variance(stream_, {kChannels});
+  HugeArray dscale(stream_, {kChannels}), dshift(stream_, {kChannels});
+  const std::size_t end = kRows * kChannels;
+  x.set(end - 5, {-513, 1026, -1539, 2052, -2565});
+  const Buffer workspace(stream_.device(),
+                         kernels::batch_norm_workspace_bytes(stream_.device(), kRows, kChannels));
+  kernels::batch_norm_forward(stream_, x, scale, shift, 1, workspace.data(), y, mean, inverse_std, variance);
+  test::expect_equal("mean", mean.get(kChannels - 5, 5), kLast);
+  kernels::batch_norm_backward(stream_, x, x, scale, mean, inverse_std, workspace.data(), dx, dscale, dshift);
+  test::expect_equal("dshift", dshift.get(kChannels - 5, 5),
+                     std::vector<float>{-513, 1026, -1539, 2052, -2565});
 }
 
 TEST_F(KernelLargeGrids, SoftmaxCrossEntropy) {
